@@ -1,0 +1,25 @@
+"""A user's mistake, and how a tool reports it: one line on stderr and exit status 2, never a traceback."""
+
+import functools
+import sys
+
+
+class UserError(Exception):
+    """What is wrong, where, and what to do: the message is shown as it stands."""
+
+
+def command(main):
+    """Decorate a tool's `main(argv=None)`: a UserError becomes one line and exit status 2; Ctrl-C exits with 130."""
+
+    @functools.wraps(main)
+    def run(argv=None):
+        try:
+            return main(argv)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("\nstopped", file=sys.stderr)
+            return 130
+
+    return run
