@@ -1,0 +1,84 @@
+"""Scribe: a small language model that writes stories on a MicroPython board.
+
+    import scribe
+    s = scribe.open("tales.scribe")
+    s.tell("Once upon a time")
+"""
+
+import gc
+import os
+
+from .story import Scribe
+
+__version__ = "0.1.0"
+
+#: Where `open` looks for a model, in this order.
+PLACES = (".", "/", "/flash", "/sd", "/rom", "/remote")
+
+
+def open(path=None):
+    """A `Scribe` for a packed model; with no name, for the first *.scribe in the usual places.
+
+    Raises OSError where there is none, ValueError where the file is damaged or not ours, MemoryError that says how
+    much is needed and how much there is.
+    """
+    path = find(path)
+    gc.collect()
+    try:
+        return Scribe(path)
+    except MemoryError:
+        pass
+    gc.collect()  # what was built so far is garbage now
+    raise MemoryError("%s needs about %d bytes of heap; %d are free" % (path, needed(path), gc.mem_free()))
+
+
+def find(path=None):
+    """Path of a packed model: a file's name with or without `.scribe`, or None for the first one found."""
+    if path is None:
+        for place in PLACES:
+            for name in models(place):
+                return _join(place, name)
+        raise OSError("no *.scribe in %s; copy a model to the board, or give its path" % ", ".join(PLACES))
+    for place in ("",) if "/" in path else ("",) + PLACES:
+        for name in (path, path + ".scribe"):
+            where = _join(place, name) if place else name
+            if _is_file(where):
+                return where
+    raise OSError("%s: no such model; models here: %s" % (path, ", ".join(
+        _join(place, name) for place in PLACES for name in models(place)) or "none"))
+
+
+def models(place):
+    """Names of the packed models in a folder, sorted."""
+    try:
+        return sorted(name for name in os.listdir(place) if name.endswith(".scribe"))
+    except OSError:
+        return []
+
+
+def needed(path):
+    """Bytes of heap that opening a model takes, about: its sections in RAM, its state and buffers."""
+    from .modelfile import ModelFile
+
+    file = ModelFile(path)
+    config = file.description()["config"]
+    file.close()
+    total = file.expert_bytes + sum(file.size(tag) for tag in (b"EMBD", b"LAYR", b"HEAD", b"TOKN", b"TABL"))
+    for letter in config["recipe"]:
+        if letter == "S":
+            total += 4 * config["d_rnn"] * config["conv_width"]
+        else:
+            total += 4 * config["n_kv_heads"] * config["head_dim"] * (config["window"] + 7)
+    wide = max(config["d_model"], config["d_rnn"], config["d_ff"], config["n_heads"] * config["head_dim"])
+    return total + 12 * config["vocab_size"] + 40 * wide + 4 * config["window"] + 24000
+
+
+def _join(place, name):
+    return place.rstrip("/") + "/" + name if place != "." else name
+
+
+def _is_file(path):
+    try:
+        return os.stat(path)[0] & 0x4000 == 0
+    except OSError:
+        return False

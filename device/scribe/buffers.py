@@ -1,0 +1,38 @@
+"""Arrays of 32-bit integers, and the scratch vectors of a token: all allocated at start-up."""
+
+from array import array
+
+
+def ints(values):
+    return array("i", values)
+
+
+def zeros(count):
+    """`count` zeros; built from one template, not from a list."""
+    return array("i", bytes(4 * count))
+
+
+class Work:
+    """Scratch shared by every layer; what one layer leaves here, the next overwrites.
+
+    n: normalised input [d_model]; px: an input packed for the matrix kernels; a, b: a layer's wide vectors; r, i: the
+    S layer's gates, lying one after the other in `gates`; scores: attention's [window]; v: keys or values of a token.
+    """
+
+    def __init__(self, tables, d_model, packed, wide, rnn, kv, slots):
+        self.tables = tables
+        self.n = zeros(d_model)
+        self.px = zeros(packed)
+        self.a = zeros(wide)
+        self.b = zeros(wide)
+        self.gates = zeros(2 * rnn)
+        self.r = memoryview(self.gates)[:rnn]
+        self.i = memoryview(self.gates)[rnn:]
+        self.k = zeros(kv)
+        self.v = zeros(kv)
+        self.scores = zeros(slots)
+        self.out = zeros(1)
+
+    def size(self):
+        arrays = (self.n, self.px, self.a, self.b, self.gates, self.k, self.v, self.scores)
+        return sum(4 * len(a) for a in arrays)

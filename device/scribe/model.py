@@ -1,0 +1,141 @@
+"""The decoder: one token in, logits out. `Model.step` is the whole forward pass.
+
+    x = embedding[token]
+    for each layer:  x = x + temporal(rmsnorm(x));  x = x + feed_forward(rmsnorm(x))
+    logits = rmsnorm(x) @ head.T
+"""
+
+from . import kernels as k
+from .attention import Attention
+from .buffers import Work, ints, zeros
+from .feedforward import Experts, GatedMLP
+from .library import Library
+from .linear import Linear, Norm
+from .modelfile import ModelFile
+from .recurrence import Recurrence
+
+
+class State:
+    """What a text has left behind so far: its place, and each layer's state. Never grows.
+
+    `first` is 1 before a text's first token; `slot` and `used` are the ring buffers' slot of the next token and how
+    many slots hold tokens once it is in; `phases` are the rotary angles, 32-bit turns that wrap.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.layers = [layer.temporal.new_state() for layer in model.layers]
+        self.phases = zeros(len(model.turns))
+        self.reset()
+
+    def reset(self):
+        """Begin a new text in the same memory."""
+        self.seek(0)
+        for i, layer in enumerate(self.model.layers):
+            layer.temporal.reset(self.layers[i])
+
+    def seek(self, position):
+        """Set the counters as if `position` tokens had been read. (Tests reach far positions with it.)"""
+        self.first = 0 if position else 1
+        self.slot = position % self.model.window
+        self.used = min(position + 1, self.model.window)
+        for i, turn in enumerate(self.model.turns):
+            angle = position * turn & 0xFFFFFFFF
+            self.phases[i] = (angle ^ 0x80000000) - 0x80000000
+
+    def advance(self):
+        self.first = 0
+        self.slot = (self.slot + 1) % self.model.window
+        if self.used < self.model.window:
+            self.used += 1
+        k.advance(self.phases, self.model.turns, len(self.phases))
+
+    def size(self):
+        """Bytes of RAM in use."""
+        return sum(len(a) * (2 if isinstance(layer.temporal, Attention) else 4)
+                   for layer, arrays in zip(self.model.layers, self.layers) for a in arrays)
+
+
+class Layer:
+    """x = x + temporal(rmsnorm(x));  x = x + feed_forward(rmsnorm(x))."""
+
+    def __init__(self, file, config, number, library):
+        section = file.section(b"LAYR", number)
+        d = config["d_model"]
+        self.size = len(section.buf)
+        self._buf = section.buf
+        self._temporal_norm = Norm(section, d)
+        self.temporal = (Recurrence if config["recipe"][number] == "S" else Attention)(section, config)
+        self._ff_norm = Norm(section, d)
+        self._mlp = self._experts = None
+        if config["d_ff"]:
+            self._mlp = GatedMLP(section, section.params(2), d, config["d_ff"], 8, config["activation"])
+        if config["n_experts"]:
+            self._experts = Experts(section, config, number, library)
+        section.end()
+
+    def packed(self):
+        """Elements of the longest packed input."""
+        return max(part.packed() for part in (self.temporal, self._mlp, self._experts) if part)
+
+    def step(self, x, state, place, work):
+        self._temporal_norm.run(work.n, x, work.tables)
+        self.temporal.step(x, state, place, work)
+        self._ff_norm.run(work.n, x, work.tables)
+        if self._mlp:
+            self._mlp.run(x, work, self._buf)
+        if self._experts:
+            self._experts.step(x, work)
+
+
+class Model:
+    """A packed model, loaded. `logits` holds the last step's, as integers; the sampler knows their unit."""
+
+    def __init__(self, path):
+        self.file = file = ModelFile(path)
+        self.about = file.description()
+        self.config = config = self.about["config"]
+        file.check_order(len(config["recipe"]), config["n_experts"])
+        d, vocab = config["d_model"], config["vocab_size"]
+        # the largest buffers first, before anything fragments the heap
+        section = file.section(b"EMBD")
+        self._embedding = section.buf
+        self._embed_scale, self._embed_shift = section.params(2)
+        self._embed = section.matrix(vocab, d)
+        section.end()
+        self.library = Library(file)
+        self.layers = [Layer(file, config, i, self.library) for i in range(len(config["recipe"]))]
+        section = file.section(b"HEAD")
+        self._norm = Norm(section, d)
+        self.logit_params = section.params(6)
+        self._cap = self.logit_params[2:] if config["logit_softcap"] else None
+        if config["tie_embeddings"]:
+            self._head, self._head_buf = Linear(self._embed), self._embedding
+        else:
+            self._head, self._head_buf = Linear(section.matrix(vocab, d)), section.buf
+        section.end()
+        self.tokens = file.load(b"TOKN")
+        attention = [layer.temporal for layer in self.layers if isinstance(layer.temporal, Attention)]
+        self.window = attention[0].window if attention else 1
+        self.turns = attention[0].turns if attention else ints(())
+        wide = max(d, config["d_ff"], config["d_expert"], config["n_experts"], config["d_rnn"],
+                   config["n_heads"] * config["head_dim"])
+        packed = max([layer.packed() for layer in self.layers] + [self._head.packed()])
+        self.work = Work(file.load(b"TABL"), d, packed, wide, config["d_rnn"],
+                         config["n_kv_heads"] * config["head_dim"], (self.window + 7) // 8 * 8)
+        self.x = zeros(d)
+        self.logits = zeros(vocab)
+
+    def step(self, token, state, head=True):
+        """Read one token; with `head`, leave the next one's logits in `logits`. Allocates nothing."""
+        x, work = self.x, self.work
+        k.embed(x, self._embedding, self._embed, token, self._embed_scale, self._embed_shift)
+        for i in range(len(self.layers)):
+            self.layers[i].step(x, state.layers[i], state, work)
+        state.advance()
+        if head:
+            self._norm.run(work.n, x, work.tables)
+            self._head.pack(work.px, work.n)
+            self._head.run(self.logits, work.px, self._head_buf)
+            if self._cap:
+                k.softcap(self.logits, work.tables, len(self.logits), self._cap)
