@@ -265,7 +265,7 @@ def pack_weights(config, weights, tokenizer, name, calibration=None, count=2048,
     if calibration is None:
         texts = sample(config, weights, count)
     else:
-        from tools.documents import read_documents
+        from tools.data import read_documents
 
         texts = [[config.bos_token_id, *reader.encode(text)] for text in read_documents(calibration)]
         texts = [tokens[:1024] for tokens in texts][: max(1, count // 128)]

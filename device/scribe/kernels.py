@@ -1,0 +1,128 @@
+"""The arithmetic of a token, in the fastest form this board can run and gets right.
+
+Every kernel of plain_kernels.py is here under its name, with the same arguments and the same results to the bit;
+`name` says which family they come from. Families are modules that hold some of the kernels, each with its NAME and
+with TIED, the names that are only right together. At import every kernel is compared with its plain twin on random
+vectors, and one that differs is not used: emitters for new processors have had bugs, and a wrong story is worse than
+a slow one.
+"""
+
+import gc
+import sys
+
+from . import plain_kernels as _plain
+from .plain_kernels import (  # noqa: F401
+    ADD, BIAS, BITS, BLOCKS, COLS, EXP2, GELU, GROUP, GROUPS, MODE, PADDED, RAW, ROWS, RSQRT, SATURATE, SCALES, SHIFT,
+    SIGMOID, SINE, STATE_LIMIT, TANH, WEIGHTS,
+)
+
+#: Modules beside this one, the fastest last: each takes over the kernels it has.
+FAMILIES = ("viper_kernels",)
+SEEDS = 4  # cases a kernel at import: random, extreme, small and mixed numbers
+
+name = "plain"
+
+
+class _Set:
+    """A kernel of each name, as attributes, and the family each is from."""
+
+    def __init__(self):
+        self.family = {}
+
+
+def _twins():
+    from . import plain_kernels
+
+    return plain_kernels
+
+
+def _forget(module):
+    """Let a module go from memory; the next import loads it again."""
+    full = module.__name__
+    sys.modules.pop(full, None)
+    package, _, short = full.rpartition(".") if hasattr(full, "rpartition") else ("", "", full)
+    try:
+        delattr(sys.modules[package], short)
+    except (KeyError, AttributeError, NameError):
+        pass
+
+
+def differing(kernels, names, t=None, seeds=SEEDS):
+    """Of `names`, the kernels that differ from their plain twins (or fail) on random and extreme inputs."""
+    from . import kernel_cases as cases
+
+    twins = _twins()
+    if t is None:
+        t = cases.made_up_tables()
+    wrong = []
+    for kernel in names:
+        case = cases.CASES.get(kernel)
+        for seed in range(1, seeds + 1) if case else ():
+            try:
+                same = case(twins, cases.Random(seed), t) == case(kernels, cases.Random(seed), t)
+            except MemoryError:
+                raise
+            except Exception:
+                same = False
+            if not same:
+                wrong.append(kernel)
+                break
+    _forget(cases)
+    return wrong
+
+
+def _choose():
+    from . import kernel_cases as cases
+
+    names = cases.NAMES
+    chosen = _Set()
+    for kernel in names:
+        setattr(chosen, kernel, getattr(_plain, kernel))
+        chosen.family[kernel] = "plain"
+    for family in FAMILIES:
+        try:
+            module = __import__(__name__[: -len("kernels")] + family, None, None, ("NAME",))
+        except (ImportError, SyntaxError, ValueError, TypeError, NotImplementedError):
+            continue  # no such emitter in this firmware, or another processor's
+        before = {}
+        for kernel in names:
+            if hasattr(module, kernel):
+                before[kernel] = getattr(chosen, kernel), chosen.family[kernel]
+                setattr(chosen, kernel, getattr(module, kernel))
+                chosen.family[kernel] = module.NAME
+        for kernel in differing(chosen, before):
+            print("kernels: %s's %s is wrong on this board, so it is not used" % (module.NAME, kernel))
+            for other in module.TIED if kernel in module.TIED else (kernel,):
+                if other in before:
+                    function, chosen.family[other] = before[other]
+                    setattr(chosen, other, function)
+    return chosen
+
+
+def _publish(chosen):
+    space = globals()
+    used = []
+    for kernel, family in chosen.family.items():
+        space[kernel] = getattr(chosen, kernel)
+        if family not in used:
+            used.append(family)
+    space["_chosen"] = chosen
+    space["name"] = "+".join(sorted(used))
+    if used == ["plain"]:
+        print("kernels: this MicroPython can't compile to machine code, so stories will be slow")
+    if "plain" not in used:
+        _forget(_plain)
+        del space["_plain"]
+    gc.collect()
+
+
+def check(t=None, seeds=SEEDS):
+    """The kernels that differ from their plain twins now: none, or something is badly wrong."""
+    wrong = differing(_chosen, list(_chosen.family), t, seeds)
+    if "plain" not in name:
+        _forget(_twins())
+    gc.collect()
+    return wrong
+
+
+_publish(_choose())

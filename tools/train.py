@@ -1,0 +1,476 @@
+"""Train a small story-writing model: `python -m tools.train --corpus TEXT.txt --out runs/NAME`."""
+
+import os
+
+# Threads that spin while they wait starve whatever else runs on a small machine; read when torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+import argparse
+import json
+import math
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import time
+
+try:
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file, save_file
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    if __name__ != "__main__":
+        raise
+    print(f"error: training needs {error.name}; install it with: python -m pip install -r requirements-train.txt",
+          file=sys.stderr)
+    sys.exit(2)
+
+from tools import bpe, data
+from tools.config import ACTIVATIONS, Config
+from tools.errors import UserError, command
+from tools.model import Decoder
+
+CLIP = 1.0
+BETAS = (0.9, 0.95)
+#: Longest text that validation reads in one go, in tokens; what is longer goes on from fresh state.
+VALID_CONTEXT = 1024
+#: Characters, all corpora together, that a tokenizer is learnt from at most.
+TOKENIZER_TEXT = 20_000_000
+#: Sizes by the names of their options.
+SIZES = {
+    "recipe": "recipe", "vocab": "vocab_size", "d_model": "d_model", "d_rnn": "d_rnn", "rnn_heads": "rnn_heads",
+    "conv_width": "conv_width", "n_heads": "n_heads", "n_kv_heads": "n_kv_heads", "head_dim": "head_dim",
+    "window": "window", "rotary_base": "rotary_base", "rotary_fraction": "rotary_fraction",
+    "rotary_interleaved": "rotary_interleaved", "activation": "activation", "d_ff": "d_ff", "experts": "n_experts",
+    "d_expert": "d_expert", "norm_eps": "norm_eps", "tie_embeddings": "tie_embeddings",
+    "embedding_scale": "embedding_scale", "logit_softcap": "logit_softcap", "rnn_bias": "rnn_bias",
+    "qkv_bias": "qkv_bias", "attention_out_bias": "attention_out_bias", "mlp_bias": "mlp_bias",
+}
+
+
+def parser():
+    p = argparse.ArgumentParser(prog="python -m tools.train", description=__doc__)
+    p.add_argument("--corpus", nargs="+", metavar="FILE", help="text files to train on")
+    p.add_argument("--mix", nargs="+", type=float, metavar="WEIGHT",
+                   help="share of the tokens from each corpus (default: by size)")
+    p.add_argument("--valid", metavar="FILE", help="held-out text to measure on")
+    p.add_argument("--out", required=True, metavar="FOLDER", help="where the run is written")
+    p.add_argument("--resume", action="store_true",
+                   help="go on with the run in --out, with its own options unless given again")
+    p.add_argument("--tokenizer", metavar="FILE", help="use this tokenizer.json instead of training one")
+    length = p.add_argument_group("length (exactly one)")
+    length.add_argument("--steps", type=int)
+    length.add_argument("--minutes", type=float, help="the schedule follows the clock")
+    length.add_argument("--tokens", type=float, help="predicted tokens")
+    o = p.add_argument_group("optimisation")
+    o.add_argument("--batch", type=int, default=16, help="rows per step")
+    o.add_argument("--seq", type=int, default=256, help="tokens per row")
+    o.add_argument("--lr", type=float, default=3e-3, help="peak learning rate")
+    o.add_argument("--final-lr", type=float, default=0.0, help="last learning rate, as a share of the peak")
+    o.add_argument("--warmup", type=float, default=0.02, help="share of the run in which the rate rises to its peak")
+    o.add_argument("--weight-decay", type=float, default=0.1)
+    o.add_argument("--dropout", type=float, default=0.0)
+    o.add_argument("--average", type=float, default=0.0, metavar="DECAY",
+                   help="keep a moving average of the weights, e.g. 0.999, and save that")
+    o.add_argument("--seed", type=int, default=1)
+    o.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
+    o.add_argument("--save-every", type=float, default=3.0, metavar="MINUTES")
+    o.add_argument("--valid-every", type=float, default=5.0, metavar="MINUTES")
+    o.add_argument("--valid-steps", type=int, default=0, metavar="STEPS", help="validate by steps instead of minutes")
+    o.add_argument("--valid-limit", type=int, default=150, metavar="DOCUMENTS",
+                   help="measure on the first so many until the end, then on all (0: always all)")
+    sizes = p.add_argument_group("sizes (a run that is resumed keeps its own)")
+    defaults = Config()
+    for option, field in SIZES.items():
+        default = getattr(defaults, field)
+        flag = "--" + option.replace("_", "-")
+        if isinstance(default, bool):
+            sizes.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
+        else:
+            choices = ACTIVATIONS if field == "activation" else None
+            sizes.add_argument(flag, type=type(default), default=default, choices=choices, help=f"default {default}")
+    return p
+
+
+def learning_rate(progress, options):
+    """Linear warm-up, then a cosine to final_lr (Loshchilov and Hutter 2016, arXiv 1608.03983). progress: 0 to 1."""
+    if progress < options.warmup:
+        return options.lr * max(progress / options.warmup, 1e-3)
+    along = min(1.0, (progress - options.warmup) / max(1e-9, 1 - options.warmup))
+    return options.lr * (options.final_lr + (1 - options.final_lr) * 0.5 * (1 + math.cos(math.pi * along)))
+
+
+def evaluate(model, corpus):
+    """Nats per predicted token (ends included) and bits per UTF-8 byte of the corpus, in eval mode, dropless."""
+    training = model.training
+    model.eval()
+    nats, count = 0.0, 0
+    with torch.inference_mode():
+        for batch in data.validation_batches(corpus):
+            part, n, _, _ = model.losses(*map(torch.from_numpy, batch))
+            nats += part.item()
+            count += n
+    model.train(training)
+    return {"nats_per_token": nats / count, "bits_per_byte": nats / math.log(2) / corpus.n_bytes}
+
+
+def replace_folder(new, old):
+    """Put the folder `new` in the place of `old`, so that a whole one is there, under one name or the other."""
+    aside = old.with_name(old.name + ".old")
+    if old.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        old.rename(aside)
+    new.rename(old)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_beside(path, write):
+    """Call write(temporary path), then rename over `path`: an interruption leaves the old file."""
+    temporary = path.with_name(path.name + ".tmp")
+    write(temporary)
+    temporary.replace(path)
+
+
+def tokenizer_sample(texts, weights, limit=TOKENIZER_TEXT):
+    """Documents of each corpus in proportion to its weight, about `limit` characters or less in all."""
+    total = sum(weights)
+    scale = min([limit] + [sum(map(len, documents)) * total / weight
+                           for documents, weight in zip(texts, weights) if weight])
+    for documents, weight in zip(texts, weights):
+        room = scale * weight / total
+        # In a random order that is always the same: a file's first documents may all be from one book.
+        for document in random.Random(0).sample(documents, len(documents)):
+            if room <= 0:
+                break
+            room -= len(document)
+            yield document
+
+
+class Run:
+    """One training run: its data, model, optimiser, and the folder it lives in."""
+
+    def __init__(self, options, saved):
+        self.options = options
+        self.folder = pathlib.Path(options.out)
+        self.config = config = Config.from_dict(saved["config"] if saved else {
+            field: getattr(options, option) for option, field in SIZES.items()})
+        self._read(config, saved)
+        torch.manual_seed(options.seed)
+        self.model = Decoder(config, options.dropout)
+        decayed, plain = [], []
+        for parameter in self.model.parameters():
+            (decayed if parameter.ndim >= 2 else plain).append(parameter)
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": options.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+            lr=options.lr, betas=BETAS, fused=True)
+        self.parameters = decayed + plain
+        self.average = [p.detach().clone() for p in self.parameters] if options.average else None
+        self.step, self.tokens, self.seconds, self.log = 0, 0, 0.0, []
+        self.recent, self.load = [], None  # losses, and tokens per expert, since the last validation
+        self.stop = False  # a signal asks to end after the step at hand
+        if saved:
+            self._restore(saved)
+
+    def _read(self, config, saved):
+        options = self.options
+        texts = [data.read_documents(path) for path in options.corpus]
+        sizes = [sum(map(len, documents)) for documents in texts]
+        weights = options.mix or [float(size) for size in sizes]
+        valid = data.read_documents(options.valid) if options.valid else None
+        path = self.folder / "tokenizer.json" if saved else options.tokenizer
+        if path:
+            self.tokenizer = bpe.load(path)
+            if self.tokenizer.get_vocab_size() != config.vocab_size:
+                size = self.tokenizer.get_vocab_size()
+                raise UserError(f"{path}: holds {size} tokens, not {config.vocab_size}; give --vocab {size}")
+        else:
+            print("training the tokenizer", file=sys.stderr)
+            self.tokenizer = bpe.train(tokenizer_sample(texts, weights), config.vocab_size)
+        print("encoding the text", file=sys.stderr)
+        self.corpora = [data.Corpus(documents, self.tokenizer, options.seq) for documents in texts]
+        self.valid = self.valid_part = None
+        if valid:
+            self.valid = data.Corpus(valid, self.tokenizer, VALID_CONTEXT)
+            limit = options.valid_limit
+            short = limit and limit < len(valid)
+            self.valid_part = data.Corpus(valid[:limit], self.tokenizer, VALID_CONTEXT) if short else self.valid
+        self.batches = data.Batches(self.corpora, weights, options.seq, options.batch, options.seed)
+        for name, corpus in zip(options.corpus, self.corpora):
+            print(f"  {name}: {corpus.n_predicted:,} tokens of {corpus.n_bytes / corpus.n_predicted:.2f} bytes, "
+                  f"{len(corpus.begin):,} pieces", file=sys.stderr)
+
+    def _checksums(self):
+        return [corpus.checksum() for corpus in self.corpora]
+
+    def _restore(self, saved):
+        if saved["checksums"] != self._checksums():
+            raise UserError(f"{self.folder}: the corpus files or --seq differ from those the run was saved with")
+        folder = pathlib.Path(saved["folder"])
+        try:
+            tensors = load_file(folder / "state.safetensors")
+            for n, p in enumerate(self.parameters):
+                p.data.copy_(tensors[f"weight.{n}"])
+                if self.average is not None:
+                    self.average[n].copy_(tensors[f"average.{n}"])
+                self.optimizer.state[p] = {key: tensors[f"{key}.{n}"].clone()
+                                           for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{n}" in tensors}
+            torch.set_rng_state(tensors["rng"])
+        except (OSError, KeyError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"{folder}: damaged, or of another model ({error})") from None
+        self.batches.restore(saved["data"])
+        self.step, self.tokens, self.seconds = saved["step"], saved["tokens"], saved["seconds"]
+        path = self.folder / "log.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.log = [entry for entry in map(json.loads, lines) if entry["step"] <= self.step]
+        self.recent = saved.get("recent", [])
+        self.load = torch.tensor(saved["load"]) if saved.get("load") else None
+
+    def progress(self):
+        """How much of the run is done, 0 to 1: of its steps, its tokens, or its minutes."""
+        options = self.options
+        if options.steps:
+            return self.step / options.steps
+        if options.tokens:
+            return self.tokens / options.tokens
+        return self.seconds / (60 * options.minutes)
+
+    def train_step(self):
+        """One step of AdamW (Loshchilov and Hutter 2017, arXiv 1711.05101).
+
+        Returns nats per token (float) and load, tokens [mixture layers, experts] or None. Raises UserError, before any
+        weight has changed, when the loss or its gradient is not finite.
+        """
+        self.model.train()
+        rate = learning_rate(self.progress(), self.options)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        nats, count, auxiliary, load = self.model.losses(*map(torch.from_numpy, self.batches.next()))
+        loss = nats / max(count, 1)
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss + auxiliary).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, CLIP)
+        if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
+            raise UserError(f"step {self.step}: the loss is {loss.item():.4g} and its gradient {norm.item():.4g}; "
+                            f"resume with a lower rate, such as --lr {self.options.lr / 2:.2g}")
+        self.optimizer.step()
+        self.step += 1
+        self.tokens += count
+        if self.average is not None:
+            # A young average leans on the latest weights, or it would remember the random start.
+            decay = min(self.options.average, (1 + self.step) / (10 + self.step))
+            torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
+        return loss.item(), load
+
+    def _swap_average(self):
+        if self.average is not None:
+            for p, average in zip(self.parameters, self.average):
+                p.data, average.data = average.data, p.data
+
+    def validate(self, corpus):
+        """Measure on `corpus` (may be None), add a line to the log, redraw the curve. Returns the line's dict.
+
+        Training loss and load are means since the last time.
+        """
+        entry = {"step": self.step, "tokens": self.tokens, "minutes": round(self.seconds / 60, 2),
+                 "train_nats_per_token": sum(self.recent) / len(self.recent) if self.recent else None}
+        if corpus is not None:
+            self._swap_average()
+            entry.update(evaluate(self.model, corpus))
+            self._swap_average()
+        if self.load is not None:
+            ratio = self.load.max(1).values / self.load.float().mean(1)
+            entry["load_max_over_mean"] = [round(x, 3) for x in ratio.tolist()]
+        self.recent, self.load = [], None
+        self.log = [line for line in self.log if line["step"] < self.step] + [entry]
+        text = "".join(json.dumps(line) + "\n" for line in self.log)
+        write_beside(self.folder / "log.jsonl", lambda path: path.write_text(text))
+        write_beside(self.folder / "loss.png", lambda path: draw(self.log, path))
+        return entry
+
+    def save(self):
+        """Write the model and, beside it, all that going on needs; each is renamed into place when whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_beside(self.folder / "config.json", self.config.save)
+        write_beside(self.folder / "tokenizer.json", lambda path: self.tokenizer.save(str(path)))
+        self._swap_average()
+        tensors = {name: t.contiguous() for name, t in self.model.state_dict().items()}
+        write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+        self._swap_average()
+        new = self.folder / "resume.tmp"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        state = {"rng": torch.get_rng_state()}
+        for n, p in enumerate(self.parameters):
+            state[f"weight.{n}"] = p.detach()
+            if self.average is not None:
+                state[f"average.{n}"] = self.average[n]
+            for key, value in self.optimizer.state.get(p, {}).items():
+                state[f"{key}.{n}"] = value
+        save_file(state, new / "state.safetensors")
+        options = {key: value for key, value in vars(self.options).items() if key not in ("out", "resume")}
+        (new / "run.json").write_text(json.dumps({
+            "options": options, "config": self.config.to_dict(), "checksums": self._checksums(),
+            "data": self.batches.state(), "step": self.step, "tokens": self.tokens, "seconds": self.seconds,
+            "recent": self.recent, "load": None if self.load is None else self.load.tolist()}) + "\n")
+        replace_folder(new, self.folder / "resume")
+
+    def _on_signal(self, number, frame):
+        """Finish the step, then save; asked twice, stop at once (a checkpoint on disk is always whole)."""
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+
+    def loop(self):
+        """Train to the end, validating and saving on the way and at the end. Returns the last validation's dict.
+
+        Raises KeyboardInterrupt after saving, when SIGINT or SIGTERM came.
+        """
+        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._steps()
+        except UserError:
+            self._save_and_tell()
+            raise
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        if self.stop:
+            self._save_and_tell()
+            raise KeyboardInterrupt
+        self.save()
+        entry = self.validate(self.valid)
+        print(json.dumps(entry), file=sys.stderr)
+        return entry
+
+    def _save_and_tell(self):
+        self.save()
+        print(f"saved at step {self.step}; go on with: python -m tools.train --out {self.folder} --resume",
+              file=sys.stderr)
+
+    def _steps(self):
+        """Train until the run is done or a signal has come."""
+        options = self.options
+        before, began, tokens_before = self.seconds, time.monotonic(), self.tokens
+        saved_at = valid_at = self.seconds
+
+        def clock():
+            self.seconds = before + time.monotonic() - began
+            return self.seconds
+
+        with tqdm(total=100.0, initial=min(100.0, 100 * self.progress()), mininterval=1.0, dynamic_ncols=True,
+                  bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}") as bar:
+            while self.progress() < 1 and not self.stop:
+                loss, load = self.train_step()
+                clock()
+                self.recent.append(loss)
+                if load is not None:
+                    self.load = load if self.load is None else self.load + load
+                speed = (self.tokens - tokens_before) / max(1e-9, self.seconds - before)
+                last = self.recent[-50:]
+                bar.set_postfix_str(f"step {self.step} loss {sum(last) / len(last):.3f} {speed:,.0f} tokens/s",
+                                    refresh=False)
+                bar.update(min(100.0, 100 * self.progress()) - bar.n)
+                if self.progress() >= 1:
+                    break
+                if (self.step % options.valid_steps == 0 if options.valid_steps
+                        else self.seconds - valid_at >= 60 * options.valid_every):
+                    bar.write(json.dumps(self.validate(self.valid_part)), file=sys.stderr)
+                    valid_at = clock()
+                if self.seconds - saved_at >= 60 * options.save_every:
+                    self.save()
+                    saved_at = clock()
+
+
+def draw(log, path):
+    """The loss curve of log entries as a PNG at `path`."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), dpi=100)
+    for key, label in (("train_nats_per_token", "training (mean since the last)"), ("nats_per_token", "held out")):
+        points = [(e["tokens"] / 1e6, e[key]) for e in log if e.get(key) is not None]
+        if points:
+            axes.plot(*zip(*points), marker=".", label=label)
+    axes.set_xlabel("million tokens")
+    axes.set_ylabel("nats per token")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, format="png")
+    pyplot.close(figure)
+
+
+def saved_run(folder):
+    """What resume/run.json of a run's folder holds, and where it lies. Raises UserError when there is none."""
+    for name in ("resume", "resume.old"):  # .old: interrupted between the two renames
+        path = folder / name / "run.json"
+        if path.is_file():
+            try:
+                saved = json.loads(path.read_text())
+            except ValueError as error:
+                raise UserError(f"{path}: damaged ({error})") from None
+            saved["folder"] = str(path.parent)
+            return saved
+    raise UserError(f"{folder}: holds no run to resume; leave --resume out to start one")
+
+
+def check(options):
+    """Raise UserError for options that can't make a run."""
+    def need(ok, message):
+        if not ok:
+            raise UserError(message)
+
+    need(options.corpus, "--corpus is needed: one or more text files")
+    given = [name for name in ("steps", "minutes", "tokens") if getattr(options, name)]
+    need(len(given) == 1, "exactly one of --steps, --minutes and --tokens is needed, above 0")
+    need(getattr(options, given[0]) > 0, f"--{given[0]} must be above 0")
+    if options.mix:
+        need(len(options.mix) == len(options.corpus),
+             f"--mix has {len(options.mix)} weights for {len(options.corpus)} corpus files")
+        need(min(options.mix) >= 0 and sum(options.mix) > 0, "--mix weights must be 0 or more, and not all 0")
+    need(options.batch > 0, "--batch must be above 0")
+    need(options.seq > 1, "--seq must be above 1")
+    need(0 <= options.dropout < 1, "--dropout must be at least 0 and below 1")
+    need(0 <= options.average < 1, "--average must be at least 0 and below 1")
+    need(0 <= options.warmup < 1, "--warmup is a share of the run: at least 0 and below 1")
+    need(options.lr > 0, "--lr must be above 0")
+
+
+@command
+def main(argv=None):
+    options = parser().parse_args(argv)
+    folder = pathlib.Path(options.out)
+    saved = None
+    if options.resume:
+        saved = saved_run(folder)
+        again = parser()
+        again.set_defaults(**saved["options"])
+        options = again.parse_args(argv)
+        # Giving one length drops the run's own.
+        lengths = ("steps", "minutes", "tokens")
+        new = [name for name in lengths if getattr(options, name) != saved["options"][name]]
+        for name in lengths if new else ():
+            if name not in new:
+                setattr(options, name, None)
+    elif any((folder / name).exists() for name in ("resume", "resume.old", "model.safetensors")):
+        raise UserError(f"{folder}: already holds a run; add --resume to go on with it, or choose another folder")
+    check(options)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; --out is a folder")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.set_flush_denormal(True)
+    run = Run(options, saved)
+    total = sum(p.numel() for p in run.parameters)
+    print(f"{total:,} parameters, {torch.get_num_threads()} threads", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    run.loop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
