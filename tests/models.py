@@ -36,3 +36,28 @@ UNTIED = Config(recipe="AS", vocab_size=270, d_model=70, d_rnn=66, rnn_heads=3, 
                 window=9, rotary_fraction=1.0, activation="silu", d_ff=0, n_experts=4, d_expert=68, tie_embeddings=False,
                 qkv_bias=True, attention_out_bias=True, conv_width=3)
 ALL = {"hybrid": HYBRID, "llama": LLAMA, "griffin": GRIFFIN, "untied": UNTIED}
+
+
+def tokenizer_section(vocab_size, folder):
+    """A byte-level tokenizer of this vocabulary, as a packed file's section."""
+    from tools import bpe
+    from tools.tokenizer import section_from_json
+
+    pairs = [(a, b) for a in "etaoinshr" for b in "etaoinshr"][: vocab_size - 257]
+    path = folder / f"tokenizer-{vocab_size}.json"
+    bpe.build(pairs).save(str(path))
+    return section_from_json(path)
+
+
+def packed(config, folder, name, seed=0):
+    """(path, Packed, weights) of a random model, packed and saved."""
+    from tools import pack
+    from tools.fileformat import Packed
+
+    weights = random_weights(config.check(), seed)
+    tokens = np.random.default_rng(seed).integers(0, config.vocab_size, 200)
+    model = pack.Packer(config, weights).pack(pack.calibrate(config, weights, [tokens]), {"name": name},
+                                              tokenizer_section(config.vocab_size, folder))
+    path = folder / f"{name}.scribe"
+    model.save(path)
+    return path, Packed.load(path), weights

@@ -334,7 +334,7 @@ def _read_safetensors(path):
 
 
 def _check_rest(folder, config, tensors, embedding):
-    """Refuse a tensor that nothing used. Old Llamas also saved their rotary frequencies; tied ones may hold the head."""
+    """Refuse a tensor that nothing used, but old Llamas' saved rotary frequencies and the head of a tied model."""
     for name in sorted(tensors):
         if name == "lm_head.weight" and config.tie_embeddings:
             if tensors[name].shape != embedding.shape or (tensors[name] != embedding).any():

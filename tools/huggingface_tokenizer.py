@@ -15,6 +15,7 @@ from tools.tokenizer import FIRST_PLAIN, Tokenizer, section_from_scores
 
 SPACE = "\u2581"
 NEVER = -1e11  # a score that llama2.c never merges
+OTHER = "give a llama2.c tokenizer with --tokenizer"
 NORMALIZER = [{"type": "Prepend", "prepend": SPACE},
               {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}]
 
@@ -47,12 +48,12 @@ def _checked(path, document, special):
         raise UserError(f"{path}: its normalizer does not put a space before every text and {SPACE} for spaces, as the "
                         "board does")
     if document.get("pre_tokenizer"):
-        raise UserError(f"{path}: its pre-tokenizer is {document['pre_tokenizer'].get('type')}; the board has none here")
+        raise UserError(f"{path}: its pre-tokenizer is {document['pre_tokenizer'].get('type')}; the board has none")
     vocab = dict(model["vocab"])
     _check_template(path, document.get("post_processor"), vocab)
     for token in document.get("added_tokens") or []:
         if not token.get("special"):
-            raise UserError(f"{path}: added token {token['content']!r} is cut out of texts, which the board does not do")
+            raise UserError(f"{path}: added token {token['content']!r} is cut out of texts; the board does not do that")
     for name, token in special.items():
         if vocab.setdefault(name, token) != token:
             raise UserError(f"{path}: added token {name!r} has two ids")
@@ -68,7 +69,7 @@ def _checked(path, document, special):
 
 
 def _check_template(path, post, vocab):
-    """The board begins every text with BOS, which is id 1, and ends none: so must the file, or leave it to the caller."""
+    """The board begins every text with BOS, id 1, and ends none: so must the file, or leave it to the caller."""
     if post is None:
         return
     single = post.get("single") if post.get("type") == "TemplateProcessing" else None
@@ -91,8 +92,8 @@ def _ranks(path, names, special, merges):
         if not {left, right, product} <= plain or " " in product:
             raise UserError(f"{path}: merge {left!r} + {right!r} is of special or byte tokens, or of spaces")
         if product != last and product in rank:
-            raise UserError(f"{path}: merge {left!r} + {right!r} comes apart from the others that make {product!r}: its "
-                            "order is not one of scores; give a llama2.c tokenizer with --tokenizer")
+            raise UserError(f"{path}: merge {left!r} + {right!r} comes apart from the others that make {product!r}: "
+                            f"its order is not one of scores; {OTHER}")
         rank.setdefault(product, len(rank))
         last = product
     listed = set(merges)
@@ -100,8 +101,8 @@ def _ranks(path, names, special, merges):
         for cut in range(1, len(product)):
             pair = product[:cut], product[cut:]
             if pair not in listed and set(pair) <= plain:
-                raise UserError(f"{path}: {pair[0]!r} + {pair[1]!r} would make {product!r} by its score, but is not among "
-                                "the merges; give a llama2.c tokenizer with --tokenizer")
+                raise UserError(f"{path}: {pair[0]!r} + {pair[1]!r} would make {product!r} by its score, but is not "
+                                f"among the merges; {OTHER}")
     return rank
 
 
@@ -137,5 +138,5 @@ def _compare(path, document, section, plain, merges):
     for text in texts:
         text = text.replace(SPACE, " ")
         if theirs.encode(text, add_special_tokens=False).ids != ours.encode(text):
-            raise UserError(f"{path}: {text!r} has other tokens when the leftmost of equal merges comes first, as on the "
-                            "board; give a llama2.c tokenizer with --tokenizer")
+            raise UserError(f"{path}: {text!r} has other tokens when the leftmost of equal merges comes first, as on "
+                            f"the board; {OTHER}")

@@ -32,14 +32,13 @@ class State:
 def product(x, m):
     """Row sums [T, rows] of the matrix for x [T, cols], before the shift: groups of 64, each times its scale."""
     steps, (rows, cols) = len(x), m.shape
-    x = x.reshape(steps, m.blocks, cols)
-    w = m.w.reshape(m.blocks, rows // m.blocks, cols)
+    x = x.reshape(steps, m.blocks, cols).swapaxes(0, 1).astype(float)
+    w = m.w.reshape(m.blocks, rows // m.blocks, cols).swapaxes(1, 2).astype(float)
     total = np.zeros((steps, rows), np.int64) + (0 if m.bias is None else m.bias)
     for g in range(m.scales.shape[1]):
         part = slice(g * GROUP, (g + 1) * GROUP)
         # float64 holds these sums exactly (below 2^53), and its matrix product is far faster than int64's
-        dot = np.einsum("tbc,bdc->tbd", x[..., part].astype(float), w[..., part].astype(float), optimize=True)
-        dot = int32(dot.astype(np.int64)).reshape(steps, rows)
+        dot = (x[..., part] @ w[:, part]).swapaxes(0, 1).reshape(steps, rows).astype(np.int64)
         total = int32(total + mul_shift(dot, m.scales[:, g], PRODUCT_SHIFT[m.bits]))
     return total
 

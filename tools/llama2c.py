@@ -48,7 +48,7 @@ def read(path, slide=False):
     wanted = at + sum(_stored_bytes(shape, group if quantised else 0) for _, shape, quantised in order)
     if len(data) != wanted:
         what = "it is cut short" if len(data) < wanted else "other data follow"
-        raise UserError(f"{path}: {len(data):,} bytes where the header of a version {version} model asks for {wanted:,}; "
+        raise UserError(f"{path}: {len(data):,} bytes where its header, read as version {version}, asks for {wanted:,}; "
                         f"{what}, or it is not a llama2.c model")
     weights = {}
     for name, shape, quantised in order:
@@ -108,7 +108,7 @@ def _config(path, sizes, shared, slide):
 def llama_config(*, context, slide=False, **sizes):
     """The checked Config of a Llama decoder: every text up to `context` tokens is seen whole, and there it stops, or
     with `slide` goes on with a window of that many."""
-    fixed = {"d_rnn": 0, "rnn_heads": 0, "conv_width": 0, "n_experts": 0, "d_expert": 0, "rotary_fraction": 1.0,
+    fixed = {"d_rnn": 0, "rnn_heads": 0, "conv_width": 1, "n_experts": 0, "d_expert": 0, "rotary_fraction": 1.0,
              "activation": "silu"}
     return Config(**{**fixed, **sizes}, window=context, context=context,
                   beyond_context="slide" if slide else "stop").check()
@@ -127,7 +127,8 @@ def _tensors(config, version, shared):
         order = [("embedding.weight", shapes["embedding.weight"], False),
                  all_layers("rms_att", "temporal_norm.weight"), *linear[:4],
                  all_layers("rms_ffn", "ff_norm.weight"), *linear[4:],
-                 ("final_norm.weight", shapes["final_norm.weight"], False), ("cos", table, False), ("sin", table, False)]
+                 ("final_norm.weight", shapes["final_norm.weight"], False),
+                 ("cos", table, False), ("sin", table, False)]
     else:
         names = [f"layers.{i}.temporal_norm.weight" for i in layers] + [f"layers.{i}.ff_norm.weight" for i in layers]
         order = [(name, shapes[name], False) for name in [*names, "final_norm.weight"]]

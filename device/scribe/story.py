@@ -11,6 +11,12 @@ try:
 except ImportError:  # a port without a clock still tells stories
     ticks_ms = ticks_diff = None
 
+#: Settings by name; a keyword given beside the name wins.
+PRESETS = {
+    "default": DEFAULTS,
+    "llama": {"temperature": 0.6, "top_k": 0, "top_p": 0.9},  # Llama 3's own
+}
+
 
 class Scribe:
     """A model, ready to write. `help(s)` shows the calls.
@@ -25,7 +31,8 @@ class Scribe:
     for piece in s.stream():      gives it piece by piece, whole characters only
     s.stats()                     speed, bytes read from flash for a token, bytes of RAM by part
     Keywords: temperature=0.8 (0 takes the likeliest token), top_k=40 (0: all), top_p=1.0, seed=None (or a whole
-    number: the same seed writes the same story), max_tokens=400
+    number: the same seed writes the same story), max_tokens=400, preset="llama" (temperature 0.6, top_p 0.9),
+    slide=True (go on past the length at which a Llama stops)
     """
 
     def __init__(self, path, name=None):
@@ -39,6 +46,7 @@ class Scribe:
         self._sampler = Sampler(m.config["vocab_size"], m.work.tables, m.logit_params)
         self._opened = m.file.bytes_read
         self._written = self._read = self._milliseconds = self._flash = 0
+        self._cut = False
         self.seed = None
         gc.collect()
 
@@ -49,25 +57,39 @@ class Scribe:
         """Close the model's file."""
         self._model.file.close()
 
-    def stream(self, prompt="", *, temperature=DEFAULTS["temperature"], top_k=DEFAULTS["top_k"],
-               top_p=DEFAULTS["top_p"], seed=None, max_tokens=400):
+    def stream(self, prompt="", *, preset="default", temperature=None, top_k=None, top_p=None, seed=None,
+               max_tokens=400, slide=False):
         """Yield the story, its opening first, in strings of whole characters, until its end or `max_tokens` tokens.
 
-        prompt: str or bytes. Raises ValueError for a setting out of range, before anything is written.
+        prompt: str or bytes. A setting that is None is the preset's. A model that stops at its trained length does so,
+        unless `slide` lets it go on with the last tokens of that many in view. Raises ValueError for a setting out of
+        range, or a prompt that is too long for such a model, before anything is written.
         """
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError("max_tokens must be a whole number of 0 or more, not %r" % (max_tokens,))
         if not isinstance(prompt, (str, bytes, bytearray)):
             raise ValueError("prompt must be a string or bytes, not %r" % type(prompt))
+        if not isinstance(preset, str) or preset not in PRESETS:
+            raise ValueError("preset %r: one of %s is needed" % (preset, ", ".join(sorted(PRESETS))))
+        settings = PRESETS[preset]
+        raw = prompt.encode() if isinstance(prompt, str) else prompt
+        tokens = self._tokenizer.encode(raw)
+        config = self._model.config
+        limit = config["context"] if config["beyond_context"] == "stop" and not slide else 0
+        if limit and len(tokens) >= limit:
+            raise ValueError("the prompt has %d tokens, its beginning included; this model's texts end at %d, unless "
+                             "slide=True" % (len(tokens) + 1, limit))
         self.seed = random_seed() if seed is None else seed
-        self._sampler.set(temperature, top_k, top_p, self.seed)
-        return self._stream(prompt, max_tokens)
+        self._sampler.set(settings["temperature"] if temperature is None else temperature,
+                          settings["top_k"] if top_k is None else top_k,
+                          settings["top_p"] if top_p is None else top_p, self.seed)
+        return self._stream(raw, tokens, max_tokens, limit)
 
-    def _stream(self, prompt, max_tokens):
+    def _stream(self, raw, tokens, max_tokens, limit):
         model, state, tokenizer, text = self._model, self._state, self._tokenizer, Utf8Stream()
         end = model.config["eos_token_id"]
-        raw = prompt.encode() if isinstance(prompt, str) else prompt
-        tokens = tokenizer.encode(raw)
+        room = limit - len(tokens) if limit else max_tokens  # a text has `limit` steps in all
+        self._cut = False
         state.reset()
         self._written = self._milliseconds = self._flash = 0
         self._read = len(tokens) + 1
@@ -82,6 +104,9 @@ class Scribe:
                 yield piece
         flash = model.file.bytes_read
         while self._written < max_tokens:
+            if self._written == room:
+                self._cut = True
+                break
             began = ticks_ms and ticks_ms()
             model.step(token, state)
             following = self._sampler.pick(model.logits)
@@ -110,16 +135,23 @@ class Scribe:
         try:
             for piece in pieces:
                 print(piece, end="")
+            if self._cut:
+                print("\n" + self.notice(), end="")
         except KeyboardInterrupt:
             print("\n(stopped)", end="")
         print()
+
+    def notice(self):
+        """The line that says why the last story stopped at the model's trained length, or ""."""
+        return "(this model's texts end at %d tokens)" % self._model.config["context"] if self._cut else ""
 
     def stats(self):
         """Figures of the last story, and of memory.
 
         tokens: written, the end token included; prompt_tokens: read, the beginning token included; tokens_per_second
         (None without a clock) and flash_bytes_per_token, both while writing; ram_bytes and ram: bytes of the model's
-        buffers in all and by part; flash_bytes_opening: bytes read by opening the model; seed.
+        buffers in all and by part; flash_bytes_opening: bytes read by opening the model; seed;
+        stopped_at_context: the story reached the length that the model was trained for, and stopped there.
         """
         m, written = self._model, self._written
         mapped = m.file.mapped
@@ -139,4 +171,5 @@ class Scribe:
             "ram_bytes": sum(ram.values()),
             "ram": ram,
             "seed": self.seed,
+            "stopped_at_context": self._cut,
         }
