@@ -493,3 +493,47 @@ def test_tokenizer_of_the_file_serves_both_sides(scribe, packed):
     text = "The other one, it's there. 42 🦊\n\nEnd"
     out = scribe(f"print(list(s._tokenizer.encode({text!r})))")
     assert json.loads(out) == Tokenizer(model.tokenizer).encode(text)
+
+
+def test_memory_mapped_models_are_used_in_place(packed, micropython, tmp_path):
+    """On ROMFS sections and experts are views of the flash: nothing is copied, and the story is the same. Where the
+    file system left the file on an odd address, the model is copied instead and still right."""
+    import shutil
+    import subprocess
+    import sys
+
+    (tmp_path / "rom").mkdir()
+    shutil.copy(packed["hybrid"][0], tmp_path / "rom" / "m.scribe")
+    subprocess.run([sys.executable, "-m", "mpremote", "romfs", "--no-mpy", "-o", tmp_path / "x.romfs", "build",
+                    tmp_path / "rom"], check=True, capture_output=True)
+    out = micropython(f"""
+import vfs, scribe, micropython
+with open({str(packed['hybrid'][0])!r}, "rb") as f:
+    expected = f.read()
+wanted = scribe.open({str(packed['hybrid'][0])!r}).write("The", seed=4, max_tokens=40)
+with open({str(tmp_path / 'x.romfs')!r}, "rb") as f:
+    image = f.read()
+copied = mapped = 0
+for shift in range(4):
+    flash = bytearray(len(image) + 4)
+    flash[shift : shift + len(image)] = image
+    vfs.mount(vfs.VfsRom(memoryview(flash)[shift : shift + len(image)]), "/rom")
+    s = scribe.open("/rom/m.scribe")
+    same = s.write("The", seed=4, max_tokens=40) == wanted
+    r = s.stats()
+    if s._model.file.mapped:
+        mapped += 1
+        assert r["ram"]["brain"] == r["ram"]["library"] == r["flash_bytes_per_token"] == 0, r
+        m, st = s._model, s._state
+        def step():
+            micropython.heap_lock()
+            m.step(3, st)
+            micropython.heap_unlock()
+        step()
+    else:
+        copied += 1
+    assert same
+    vfs.umount("/rom")
+print(mapped, copied)
+""").stdout.split()
+    assert out == ["1", "3"]

@@ -48,7 +48,9 @@ class Attention:
     def step(self, x, state, place, work):
         """Add the layer's output for the normalised input work.n to the residual stream x."""
         keys, values = state
-        q, y, px, t, s, buf = work.a, work.b, work.px, work.tables, work.scores, self._buf
+        # a tuple of more than three names would be an allocation
+        q, y, s = work.a, work.b, work.scores
+        px, t, buf = work.px, work.tables, self._buf
         self.q.pack(px, work.n)
         self.q.run(q, px, buf)
         self.k.run(work.k, px, buf)

@@ -41,8 +41,10 @@ class Recurrence:
 
     def step(self, x, state, place, work):
         """Add the layer's output for the normalised input work.n to the residual stream x."""
+        # a tuple of more than three names would be an allocation
         h, tail = state
-        u, g, px, t, buf = work.a, work.b, work.px, work.tables, self._buf
+        u, g = work.a, work.b
+        px, t, buf = work.px, work.tables, self._buf
         self.x.pack(px, work.n)
         self.x.run(u, px, buf)
         self.y.run(g, px, buf)

@@ -4,12 +4,16 @@ How it is written, and why (docs/kernels.md has the measurements):
 * A viper integer is a machine word: 32 bits on boards, 64 on the unix port. `ptr32` loads are signed on the first and
   zero-extended on the second, so a loaded word that is compared or shifted right goes through `(v ^ sign) - sign`,
   which changes nothing on 32 bits. `sign` is made at run time: a literal of 2^30 or more would be an object.
+* A byte b of two 4-bit weights times two inputs is `b * x0 + (b >> 4) * (x1 - 16 * x0)`: `pack` does the subtraction,
+  so no nibble is masked. A vector is packed for matrices of one width.
+* `a * b + acc` is an instruction shorter than `acc += a * b`; loops over weights are unrolled as far as the short
+  forms of Thumb's loads reach.
 * A 32-bit number times an unsigned 16-bit one, without its low 16 bits, is `(v >> 16) * f + ((v & 65535) * f >> 16 &
   65535)`: right even where the second product wraps.
 * The first two parameters live in registers, so what the innermost loop uses most comes first.
 * Pointers move along instead of being indexed by a variable, one load or store a statement, `0 - x` for a negative:
   each avoids wrong code in some MicroPython release since 1.24. Functions stay short: in 1.25 a branch across 4 KB is
-  encoded wrong.
+  encoded wrong, and before 1.26 a loop's condition can't be 2 KB from its body on Xtensa: hence `while True`.
 """
 
 from array import array
@@ -35,6 +39,9 @@ def pack(px: ptr32, x: ptr32, d: ptr32):
     cols = d[4]
     padded = d[5]
     blocks = d[7]
+    times = 0  # of an even element, taken off the odd one after it
+    if d[10] == 4:
+        times = 16
     sums = ptr32(int(px) + (blocks * padded << 2))
     while blocks > 0:
         left = cols
@@ -50,29 +57,27 @@ def pack(px: ptr32, x: ptr32, d: ptr32):
                 real = left
             left -= real
             n -= real
-            while real >= 4:
+            while real >= 2:
                 v = x[0]
                 px[0] = v
                 total += v
-                v = x[1]
-                px[1] = v
-                total += v
-                v = x[2]
-                px[2] = v
-                total += v
-                v = x[3]
-                px[3] = v
-                total += v
-                x = ptr32(int(x) + 16)
-                px = ptr32(int(px) + 16)
-                real -= 4
-            while real > 0:
+                b = x[1]
+                x = ptr32(int(x) + 8)
+                total += b
+                b -= v * times
+                px[1] = b
+                px = ptr32(int(px) + 8)
+                real -= 2
+            if real > 0:
                 v = x[0]
                 px[0] = v
                 total += v
                 x = ptr32(int(x) + 4)
                 px = ptr32(int(px) + 4)
-                real -= 1
+                b = 0 - v * times  # rows are padded to eights: an odd element comes with a 0
+                px[0] = b
+                px = ptr32(int(px) + 4)
+                n -= 1
             while n > 0:
                 px[0] = 0
                 px = ptr32(int(px) + 4)
@@ -89,14 +94,16 @@ def matvec8(y, px, buf, d, first, last):
 
 @micropython.viper
 def matvec4(y, px, buf, d, first, last):
-    _rows4(0, 0, px, buf, y, d, first, last)
+    _rows4(0, buf, px, y, d, first, last)
 
 
 @micropython.viper
 def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: int):
     one = 1
     sign = one << 31
-    mask = (sign << 1) - 1
+    wide = 0  # bits of a machine word past the 32nd
+    if sign << 1 != 0:
+        wide = 32
     groups = d[6]
     padded = d[5]
     blocks = d[7]
@@ -116,35 +123,73 @@ def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
     half = one << shift >> 1
     w = ptr8(int(w) + d[0] + first * padded)
     y = ptr32(int(y) + (first << 2))
-    while first < last:
+    while True:
+        if first == last:
+            break
         v = half
         if biased:
-            group = ptr32(bias)
-            v += (group[0] ^ sign) - sign
+            total = ptr32(bias)
+            v += (total[0] ^ sign) - sign
             bias += 4
         x = ptr32(vector)
-        group = ptr32(sums)
+        total = ptr32(sums)
         room = padded
         while room > 0:
             n = 64
             if n > room:
                 n = room
             room -= n
-            end = int(w) + n
-            acc = 0 - (group[0] << 7)
-            group = ptr32(int(group) + 4)
+            acc = 0 - (total[0] << 7)
+            total = ptr32(int(total) + 4)
+            end = int(w) + (n & 96)
             while int(w) != end:
-                acc += w[0] * x[0]
-                acc += w[1] * x[1]
-                acc += w[2] * x[2]
-                acc += w[3] * x[3]
-                acc += w[4] * x[4]
-                acc += w[5] * x[5]
-                acc += w[6] * x[6]
-                acc += w[7] * x[7]
+                acc = w[0] * x[0] + acc
+                acc = w[1] * x[1] + acc
+                acc = w[2] * x[2] + acc
+                acc = w[3] * x[3] + acc
+                acc = w[4] * x[4] + acc
+                acc = w[5] * x[5] + acc
+                acc = w[6] * x[6] + acc
+                acc = w[7] * x[7] + acc
+                acc = w[8] * x[8] + acc
+                acc = w[9] * x[9] + acc
+                acc = w[10] * x[10] + acc
+                acc = w[11] * x[11] + acc
+                acc = w[12] * x[12] + acc
+                acc = w[13] * x[13] + acc
+                acc = w[14] * x[14] + acc
+                acc = w[15] * x[15] + acc
+                acc = w[16] * x[16] + acc
+                acc = w[17] * x[17] + acc
+                acc = w[18] * x[18] + acc
+                acc = w[19] * x[19] + acc
+                acc = w[20] * x[20] + acc
+                acc = w[21] * x[21] + acc
+                acc = w[22] * x[22] + acc
+                acc = w[23] * x[23] + acc
+                acc = w[24] * x[24] + acc
+                acc = w[25] * x[25] + acc
+                acc = w[26] * x[26] + acc
+                acc = w[27] * x[27] + acc
+                acc = w[28] * x[28] + acc
+                acc = w[29] * x[29] + acc
+                acc = w[30] * x[30] + acc
+                acc = w[31] * x[31] + acc
+                w = ptr8(int(w) + 32)
+                x = ptr32(int(x) + 128)
+            end += n & 31
+            while int(w) != end:
+                acc = w[0] * x[0] + acc
+                acc = w[1] * x[1] + acc
+                acc = w[2] * x[2] + acc
+                acc = w[3] * x[3] + acc
+                acc = w[4] * x[4] + acc
+                acc = w[5] * x[5] + acc
+                acc = w[6] * x[6] + acc
+                acc = w[7] * x[7] + acc
                 w = ptr8(int(w) + 8)
                 x = ptr32(int(x) + 32)
-            acc = ((acc & mask) ^ sign) - sign
+            acc = acc << wide >> wide
             n = scale[0]
             scale = ptr16(int(scale) + 2)
             v += (acc >> 16) * n + ((acc & 0xFFFF) * n >> 16)
@@ -170,10 +215,12 @@ def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
 
 
 @micropython.viper
-def _rows4(w: int, acc: int, px: ptr32, buf: ptr8, y: ptr32, d: ptr32, first: int, last: int):
+def _rows4(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: int):
     one = 1
     sign = one << 31
-    mask = (sign << 1) - 1
+    wide = 0  # bits of a machine word past the 32nd
+    if sign << 1 != 0:
+        wide = 32
     groups = d[6]
     padded = d[5]
     blocks = d[7]
@@ -181,8 +228,8 @@ def _rows4(w: int, acc: int, px: ptr32, buf: ptr8, y: ptr32, d: ptr32, first: in
     biased = 0
     if bias >= 0:
         biased = 1
-    bias += int(buf) + (first << 2)
-    scale = ptr16(int(buf) + d[1] + (first * groups << 1))
+    bias += int(w) + (first << 2)
+    scale = ptr16(int(w) + d[1] + (first * groups << 1))
     per_block = d[3] // blocks
     block = first // per_block
     left = (block + 1) * per_block - first
@@ -191,38 +238,75 @@ def _rows4(w: int, acc: int, px: ptr32, buf: ptr8, y: ptr32, d: ptr32, first: in
     mode = d[9]
     shift = d[8]
     half = one << shift >> 1
-    word = ptr32(int(buf) + d[0] + (first * padded >> 1))
+    w = ptr8(int(w) + d[0] + (first * padded >> 1))
     y = ptr32(int(y) + (first << 2))
-    while first < last:
+    while True:
+        if first == last:
+            break
         v = half
         if biased:
-            group = ptr32(bias)
-            v += (group[0] ^ sign) - sign
+            total = ptr32(bias)
+            v += (total[0] ^ sign) - sign
             bias += 4
         x = ptr32(vector)
-        group = ptr32(sums)
+        total = ptr32(sums)
         room = padded
         while room > 0:
             n = 64
             if n > room:
                 n = room
             room -= n
-            end = int(word) + (n >> 1)
-            acc = 0 - (group[0] << 3)
-            group = ptr32(int(group) + 4)
-            while int(word) != end:
-                w = word[0]
-                acc += (w & 15) * x[0]
-                acc += ((w >> 4) & 15) * x[1]
-                acc += ((w >> 8) & 15) * x[2]
-                acc += ((w >> 12) & 15) * x[3]
-                acc += ((w >> 16) & 15) * x[4]
-                acc += ((w >> 20) & 15) * x[5]
-                acc += ((w >> 24) & 15) * x[6]
-                acc += ((w >> 28) & 15) * x[7]
-                word = ptr32(int(word) + 4)
+            acc = 0 - (total[0] << 3)
+            total = ptr32(int(total) + 4)
+            end = int(w) + ((n & 96) >> 1)
+            while int(w) != end:
+                acc = w[0] * x[0] + acc
+                acc = (w[0] >> 4) * x[1] + acc
+                acc = w[1] * x[2] + acc
+                acc = (w[1] >> 4) * x[3] + acc
+                acc = w[2] * x[4] + acc
+                acc = (w[2] >> 4) * x[5] + acc
+                acc = w[3] * x[6] + acc
+                acc = (w[3] >> 4) * x[7] + acc
+                acc = w[4] * x[8] + acc
+                acc = (w[4] >> 4) * x[9] + acc
+                acc = w[5] * x[10] + acc
+                acc = (w[5] >> 4) * x[11] + acc
+                acc = w[6] * x[12] + acc
+                acc = (w[6] >> 4) * x[13] + acc
+                acc = w[7] * x[14] + acc
+                acc = (w[7] >> 4) * x[15] + acc
+                acc = w[8] * x[16] + acc
+                acc = (w[8] >> 4) * x[17] + acc
+                acc = w[9] * x[18] + acc
+                acc = (w[9] >> 4) * x[19] + acc
+                acc = w[10] * x[20] + acc
+                acc = (w[10] >> 4) * x[21] + acc
+                acc = w[11] * x[22] + acc
+                acc = (w[11] >> 4) * x[23] + acc
+                acc = w[12] * x[24] + acc
+                acc = (w[12] >> 4) * x[25] + acc
+                acc = w[13] * x[26] + acc
+                acc = (w[13] >> 4) * x[27] + acc
+                acc = w[14] * x[28] + acc
+                acc = (w[14] >> 4) * x[29] + acc
+                acc = w[15] * x[30] + acc
+                acc = (w[15] >> 4) * x[31] + acc
+                w = ptr8(int(w) + 16)
+                x = ptr32(int(x) + 128)
+            end += (n & 31) >> 1
+            while int(w) != end:
+                acc = w[0] * x[0] + acc
+                acc = (w[0] >> 4) * x[1] + acc
+                acc = w[1] * x[2] + acc
+                acc = (w[1] >> 4) * x[3] + acc
+                acc = w[2] * x[4] + acc
+                acc = (w[2] >> 4) * x[5] + acc
+                acc = w[3] * x[6] + acc
+                acc = (w[3] >> 4) * x[7] + acc
+                w = ptr8(int(w) + 4)
                 x = ptr32(int(x) + 32)
-            acc = ((acc & mask) ^ sign) - sign
+            acc = acc << wide >> wide
             n = scale[0]
             scale = ptr16(int(scale) + 2)
             v += (acc >> 12) * n + ((acc & 0xFFF) * n >> 12)
@@ -671,18 +755,18 @@ def _scores(acc: int, k: ptr16, q: ptr32, s: ptr32, p: ptr32, head: int, kv: int
         rest = int(k) + eights
         end = int(k) + row
         while int(k) != rest:
-            acc += k[0] * x[0]
-            acc += k[1] * x[1]
-            acc += k[2] * x[2]
-            acc += k[3] * x[3]
-            acc += k[4] * x[4]
-            acc += k[5] * x[5]
-            acc += k[6] * x[6]
-            acc += k[7] * x[7]
+            acc = k[0] * x[0] + acc
+            acc = k[1] * x[1] + acc
+            acc = k[2] * x[2] + acc
+            acc = k[3] * x[3] + acc
+            acc = k[4] * x[4] + acc
+            acc = k[5] * x[5] + acc
+            acc = k[6] * x[6] + acc
+            acc = k[7] * x[7] + acc
             k = ptr16(int(k) + 16)
             x = ptr32(int(x) + 32)
         while int(k) != end:
-            acc += k[0] * x[0]
+            acc = k[0] * x[0] + acc
             k = ptr16(int(k) + 2)
             x = ptr32(int(x) + 4)
         s[0] = acc
@@ -774,14 +858,14 @@ def _mix(acc: int, v: ptr16, s: ptr32, y: ptr32, p: ptr32, head: int, kv: int):
         v = ptr16(first)
         end = first + used
         while int(v) != end:
-            acc += v[0] * x[0]
-            acc += v[1] * x[1]
-            acc += v[2] * x[2]
-            acc += v[3] * x[3]
-            acc += v[4] * x[4]
-            acc += v[5] * x[5]
-            acc += v[6] * x[6]
-            acc += v[7] * x[7]
+            acc = v[0] * x[0] + acc
+            acc = v[1] * x[1] + acc
+            acc = v[2] * x[2] + acc
+            acc = v[3] * x[3] + acc
+            acc = v[4] * x[4] + acc
+            acc = v[5] * x[5] + acc
+            acc = v[6] * x[6] + acc
+            acc = v[7] * x[7] + acc
             v = ptr16(int(v) + 16)
             x = ptr32(int(x) + 32)
         acc = ((acc & mask) ^ sign) - sign
@@ -916,17 +1000,22 @@ def candidates(ids: ptr32, w: ptr32, logits: ptr32, t: ptr8, p: ptr32) -> int:
         shift = 0
     if shift > 31:
         shift = 31
-    cut = one << 20 >> left
-    if cut == 0:
-        cut = 1
-    n = 0
+    cut = 15 << 16 >> left  # from here on a weight is 0, or nearly
+    # The least logit that is not past it, bit by bit.
+    n = one << 30
+    far = 0
+    while n > 0:
+        far += n
+        z = ((far >> 16) * mantissa + ((far & 0xFFFF) * mantissa >> 16 & 0xFFFF)) >> shift
+        if z > cut:
+            far -= n
+        n >>= 1
     i = 0
     while i < end:
         v = top - ((logits[0] ^ sign) - sign)
         logits = ptr32(int(logits) + 4)
-        z = ((v >> 16) * mantissa + ((v & 0xFFFF) * mantissa >> 16 & 0xFFFF)) >> shift
-        if z < cut:
-            z <<= left
+        if v <= far:
+            z = ((v >> 16) * mantissa + ((v & 0xFFFF) * mantissa >> 16 & 0xFFFF)) >> shift << left
             e = ptr32(int(t) + (z >> 8 << 2 & 1020))
             v = e[0]
             b = e[1]
@@ -964,71 +1053,74 @@ def top_p(ids, w, logits, n: int, p16: int) -> int:
     return int(_keep(ids, w, logits, n, total, 1))
 
 
+_BUCKETS = array("i", bytes(256))
+
+
 @micropython.viper
 def _keep(ids: ptr32, w: ptr32, logits: ptr32, n: int, need: int, by_weight: int) -> int:
     one = 1
     sign = one << 31
+    buckets = ptr32(_BUCKETS)
     end = int(ids) + (n << 2)
     first = ids
     weights = w
     x = ptr32(int(logits) + (ids[0] << 2))
-    top = (x[0] ^ sign) - sign
-    low = top
-    while int(ids) != end:
-        x = ptr32(int(logits) + (ids[0] << 2))
-        v = (x[0] ^ sign) - sign
-        if v > top:
-            top = v
-        if v < low:
-            low = v
-        ids = ptr32(int(ids) + 4)
-    # Bits above the largest distance's are never set.
-    bit = 1
-    low = (top - low) >> 1
-    while low >= bit:
-        bit <<= 1
-    weight = 1
-    d = 0
-    while bit > 0:
-        edge = top - d - (bit - 1)
-        mass = 0
-        ids = first
-        w = weights
-        while int(ids) != end:
-            x = ptr32(int(logits) + (ids[0] << 2))
-            v = (x[0] ^ sign) - sign
-            if v >= edge:
-                if by_weight:
-                    weight = w[0]
-                mass += weight
-            w = ptr32(int(w) + 4)
-            ids = ptr32(int(ids) + 4)
-        if mass < need:
-            d += bit
-        bit >>= 1
-    edge = top - d
-    # What is above the edge stays; of what is on it, as much as is still needed.
-    mass = 0
-    ids = first
-    w = weights
+    edge = (x[0] ^ sign) - sign  # becomes the largest logit
+    low = edge
     while int(ids) != end:
         x = ptr32(int(logits) + (ids[0] << 2))
         v = (x[0] ^ sign) - sign
         if v > edge:
+            edge = v
+        if v < low:
+            low = v
+        ids = ptr32(int(ids) + 4)
+    # The smallest distance from it within which `need` is reached, six bits at a time from above: the mass at each
+    # value of the six bits is summed, among the candidates whose higher bits are those found so far.
+    low = edge - low
+    shift = 0
+    while low >> shift > 63:
+        shift += 6
+    weight = 1
+    while shift >= 0:
+        i = 64
+        x = buckets
+        while i > 0:
+            x[0] = 0
+            x = ptr32(int(x) + 4)
+            i -= 1
+        ids = first
+        w = weights
+        while int(ids) != end:
+            x = ptr32(int(logits) + (ids[0] << 2))
+            ids = ptr32(int(ids) + 4)
+            v = edge - ((x[0] ^ sign) - sign)
             if by_weight:
                 weight = w[0]
-            mass += weight
-        w = ptr32(int(w) + 4)
-        ids = ptr32(int(ids) + 4)
-    need -= mass
+                w = ptr32(int(w) + 4)
+            if v >= 0:
+                v >>= shift
+                if v < 64:
+                    x = ptr32(int(buckets) + (v << 2))
+                    v = x[0] + weight
+                    x[0] = v
+        x = buckets
+        while need > x[0]:
+            need -= x[0]
+            edge -= one << shift
+            x = ptr32(int(x) + 4)
+        shift -= 6
+    # What is above the edge stays; of what is on it, as much as is still needed.
     kept = 0
     ids = first
     w = weights
     while int(ids) != end:
         i = ids[0]
+        ids = ptr32(int(ids) + 4)
         x = ptr32(int(logits) + (i << 2))
         v = (x[0] ^ sign) - sign
-        bit = w[0]
+        low = w[0]
+        w = ptr32(int(w) + 4)
         keep = 0
         if v > edge:
             keep = 1
@@ -1036,16 +1128,14 @@ def _keep(ids: ptr32, w: ptr32, logits: ptr32, n: int, need: int, by_weight: int
             if need > 0:
                 keep = 1
                 if by_weight:
-                    weight = bit
+                    weight = low
                 need -= weight
         if keep:
             first[0] = i
             first = ptr32(int(first) + 4)
-            weights[0] = bit
+            weights[0] = low
             weights = ptr32(int(weights) + 4)
             kept += 1
-        w = ptr32(int(w) + 4)
-        ids = ptr32(int(ids) + 4)
     return kept
 
 
@@ -1115,35 +1205,35 @@ def damaged(buf, n, table, at) -> int:
 
 
 @micropython.viper
-def _damaged(crc: int, crcs: ptr32, buf: ptr32, n: int, table: ptr8, at: int) -> int:
-    crc = 0xFFFF
-    crc = crc << 16 | 0xFFFF
+def _damaged(crc: uint, crcs: ptr32, buf: ptr32, n: int, table: ptr8, at: int) -> int:
+    ones = 0xFFFF
+    crc = uint(ones << 16 | 0xFFFF)
     while n > 0:
         if int(buf) & 3 == 0:
-            while n >= 4:
-                crc ^= buf[0]
-                buf = ptr32(int(buf) + 4)
-                e = ptr32(int(crcs) + ((crc & 255) << 2))
-                crc = (crc >> 8 & 0xFFFFFF) ^ e[0]
-                e = ptr32(int(crcs) + ((crc & 255) << 2))
-                crc = (crc >> 8 & 0xFFFFFF) ^ e[0]
-                e = ptr32(int(crcs) + ((crc & 255) << 2))
-                crc = (crc >> 8 & 0xFFFFFF) ^ e[0]
-                e = ptr32(int(crcs) + ((crc & 255) << 2))
-                crc = (crc >> 8 & 0xFFFFFF) ^ e[0]
-                n -= 4
+            while n >= 8:
+                crc = uint(buf[0]) ^ crc
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(buf[1]) ^ crc
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
+                buf = ptr32(int(buf) + 8)
+                n -= 8
         if n > 0:
             byte = ptr8(int(buf))
-            crc ^= byte[0]
+            crc = uint(byte[0]) ^ crc
+            crc = uint(crcs[int(crc) & 255]) ^ (crc >> 8)
             buf = ptr32(int(buf) + 1)
-            e = ptr32(int(crcs) + ((crc & 255) << 2))
-            crc = (crc >> 8 & 0xFFFFFF) ^ e[0]
             n -= 1
     want = ptr16(int(table) + at)
     low = want[0] ^ 0xFFFF
-    if crc & 0xFFFF != low:
+    if int(crc) & 0xFFFF != low:
         return 1
     low = want[1] ^ 0xFFFF
-    if crc >> 16 & 0xFFFF != low:
+    if int(crc >> 16) & 0xFFFF != low:
         return 1
     return 0
