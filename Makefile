@@ -19,11 +19,12 @@ TEMPERATURE ?=
 TOP_K ?=
 TOP_P ?=
 TOKENS ?=
+PRESET ?=
 ARGS ?=
 
 .PHONY: help setup story test parity train pack bench layouts clean
 # A recursive variable given on the command line would be exported expanded, whatever is in it.
-unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS ARGS
+unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET ARGS
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -38,10 +39,12 @@ story: export SCRIBE_TEMPERATURE := $(value TEMPERATURE)
 story: export SCRIBE_TOP_K := $(value TOP_K)
 story: export SCRIBE_TOP_P := $(value TOP_P)
 story: export SCRIBE_TOKENS := $(value TOKENS)
-story: $(VENV)/.ready ## write a story in MicroPython: PROMPT="..." MODEL= SEED= TEMPERATURE= TOP_K= TOP_P= TOKENS=
+story: export SCRIBE_PRESET := $(value PRESET)
+story: $(VENV)/.ready ## write a story in MicroPython: PROMPT="..." MODEL= SEED= TEMPERATURE= TOP_K= TOP_P= TOKENS= PRESET=
 	@$(RUN) tools.story --model="$$SCRIBE_MODEL" --prompt="$$SCRIBE_PROMPT" $${SCRIBE_SEED:+--seed="$$SCRIBE_SEED"} \
 		$${SCRIBE_TEMPERATURE:+--temperature="$$SCRIBE_TEMPERATURE"} $${SCRIBE_TOP_K:+--top-k="$$SCRIBE_TOP_K"} \
-		$${SCRIBE_TOP_P:+--top-p="$$SCRIBE_TOP_P"} $${SCRIBE_TOKENS:+--tokens="$$SCRIBE_TOKENS"}
+		$${SCRIBE_TOP_P:+--top-p="$$SCRIBE_TOP_P"} $${SCRIBE_TOKENS:+--tokens="$$SCRIBE_TOKENS"} \
+		$${SCRIBE_PRESET:+--preset="$$SCRIBE_PRESET"}
 
 test: $(VENV)/.ready ## run the tests: the board's code in real MicroPython against the NumPy reference
 	@$(RUN) pytest $(ARGS)

@@ -28,8 +28,8 @@ def packed(tmp_path_factory, micropython):
 def scribe(micropython, packed):
     """Run code in MicroPython with `s` an open model; returns what it printed."""
 
-    def run(code, name="hybrid", **options):
-        return micropython(f"import scribe\ns = scribe.open({str(packed[name][0])!r})\n{code}", **options).stdout
+    def run(code, name="hybrid", cache=0, **options):
+        return micropython(f"import scribe\ns = scribe.open({str(packed[name][0])!r}, {cache})\n{code}", **options).stdout
 
     return run
 
@@ -537,3 +537,126 @@ for shift in range(4):
 print(mapped, copied)
 """).stdout.split()
     assert out == ["1", "3"]
+
+
+# Cache, prompts, bookmarks
+
+
+@pytest.mark.parametrize("slots", (0, 1, 3, 4, 7, 12, 100))
+def test_a_cache_of_any_size_changes_nothing_but_the_reads(scribe, packed, slots):
+    """The story is the same; bytes read are those of the misses, and never more than without a cache."""
+    _, model, _ = packed["hybrid"]
+    size = next(entry for entry in sections(packed["hybrid"][0]) if entry[0] == b"XPRT")[4]
+    out = json.loads(scribe("""
+import json
+text = s.write("The", seed=1, max_tokens=40)
+print(json.dumps([text, s.stats(), s._model.library.hits, s._model.library.calls]))
+""", cache=slots * size + 5))
+    text, stats, hits, calls = out
+    assert text == scribe('print(s.write("The", seed=1, max_tokens=40))')[:-1]
+    layers, each = model.config.n_layers, model.config.n_experts
+    assert stats["ram"]["library"] == size * (min(slots, layers * each) + (slots < layers))
+    if slots >= layers * each:
+        assert stats["cache_hit_rate"] > 0.85
+    assert (hits == 0) if slots == 0 else (0 < hits < calls)
+    assert abs(stats["flash_bytes_per_token"] - size * layers * (1 - stats["cache_hit_rate"])) <= 1
+
+
+def test_cache_equals_its_simulation(scribe, packed):
+    """The board's hits are those of LRU per layer in tools/cache.py."""
+    from tools import cache
+
+    _, model, _ = packed["hybrid"]
+    size = next(entry for entry in sections(packed["hybrid"][0]) if entry[0] == b"XPRT")[4]
+    tokens = RNG.integers(0, 288, 120).tolist()
+    out = scribe(f"""
+lib = s._model.library
+before = lib.hits
+for t in {tokens}:
+    s._model.step(t, s._state, False)
+print(lib.hits - before)
+""", cache=6 * size)
+    assert int(out) == cache.per_layer(cache.routing(model, tokens), 6, model.config) > 0
+
+
+@pytest.mark.parametrize("name", models.ALL)
+@pytest.mark.parametrize("count", (1, 2, 7, 8, 9, 40))
+def test_a_prompt_in_chunks_equals_token_by_token(scribe, name, count):
+    tokens = RNG.integers(0, 270, count + 1).tolist()
+    out = scribe(f"""
+from array import array
+from scribe.model import State
+m = s._model
+one, many = State(m), State(m)
+tokens = array("H", {tokens})
+for t in tokens:
+    m.step(t, one)
+wanted = bytes(m.logits)
+m.read(memoryview(tokens)[:-1], many)
+m.step(tokens[-1], many)
+print(bytes(m.logits) == wanted, all(bytes(a) == bytes(b) for x, y in zip(one.layers, many.layers) for a, b in zip(x, y)))
+""", name)
+    assert out.split() == ["True", "True"]
+
+
+def test_a_chunk_reads_each_expert_once_a_layer(scribe, packed):
+    _, model, _ = packed["hybrid"]
+    size = next(entry for entry in sections(packed["hybrid"][0]) if entry[0] == b"XPRT")[4]
+    out = scribe("""
+from array import array
+m = s._model
+before = m.file.bytes_read
+m.read(array("H", range(8)), s._state)
+print(m.file.bytes_read - before)
+""")
+    assert int(out) <= size * model.config.n_experts * model.config.n_layers
+
+
+@pytest.mark.parametrize("name", models.ALL)
+def test_a_bookmark_goes_on_as_if_nothing_had_happened(scribe, tmp_path, name):
+    """Also past the window, in a new process, and from one opening for many stories."""
+    mark = str(tmp_path / "a.mark")
+    whole = scribe('print(s.write("The", seed=5, max_tokens=60, top_k=0))', name)
+    for cut in (0, 1, 11, 45):
+        first = scribe(f'print(s.write("The", seed=5, max_tokens={cut}, top_k=0)); s.bookmark({mark!r})', name)
+        rest = scribe(f'print(s.write(resume={mark!r}, max_tokens={60 - cut}, top_k=0))', name)
+        if "\ufffd" not in first:
+            assert first[:-1] + rest == whole
+    out = scribe(f"""
+import os
+print(os.stat({mark!r})[6])
+s.write("The", seed=1, max_tokens=0); s.bookmark({mark!r})
+a = s.write("re", seed=3, max_tokens=20, resume={mark!r}); b = s.write("re", seed=3, max_tokens=20, resume={mark!r})
+print(a == b)
+""", name).split()
+    assert out[1] == "True"
+
+
+def test_bad_bookmarks_are_refused(scribe, packed, tmp_path):
+    mark = tmp_path / "a.mark"
+    scribe(f'''
+try:
+    s.bookmark({str(mark)!r})
+except ValueError as e:
+    print(e)
+s.write("The", seed=1, max_tokens=9); s.bookmark({str(mark)!r})
+''')
+    data = mark.read_bytes()
+    (tmp_path / "cut.mark").write_bytes(data[:-9])
+    (tmp_path / "flip.mark").write_bytes(data[:50] + bytes([data[50] ^ 4]) + data[51:])
+    (tmp_path / "none.mark").write_bytes(b"")
+    ask = "".join(f"""
+try:
+    s.write(resume={str(tmp_path / name)!r}, max_tokens=3)
+except (ValueError, OSError) as e:
+    print(type(e).__name__, e)
+""" for name in ("cut.mark", "flip.mark", "none.mark", "missing.mark"))
+    out = scribe(ask + 'print(len(s.write("The", seed=1, max_tokens=3)) > 0)').split("\n")
+    assert all("damaged" in line for line in out[:3]) and out[3].startswith("OSError") and out[4] == "True"
+    out = scribe(f"""
+try:
+    s.write(resume={str(mark)!r})
+except ValueError as e:
+    print(e)
+""", "llama")
+    assert "another model" in out

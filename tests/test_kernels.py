@@ -168,8 +168,8 @@ def test_a_wrong_kernel_is_not_used(broken_copy):
 
 
 @pytest.mark.parametrize("old, new", [
-    ("acc += w[5] * x[5]", "acc += w[5] * x[4]"),  # matvec8
-    ("((w >> 24) & 15) * x[6]", "((w >> 24) & 7) * x[6]"),  # matvec4
+    ("acc = w[5] * x[5] + acc", "acc = w[5] * x[4] + acc"),  # matvec8
+    ("acc = (w[3] >> 4) * x[7] + acc", "acc = (w[3] >> 3) * x[7] + acc"),  # matvec4
     ("sums[0] = total", "sums[0] = total + 1"),  # pack
 ])
 def test_packing_and_matrices_are_refused_together(broken_copy, old, new):
@@ -187,7 +187,7 @@ def test_a_kernel_that_crashes_is_not_used(broken_copy):
                                      "ValueError('incompatible .mpy file')"])
 def test_without_viper_the_twins_are_used_aloud(broken_copy, failure):
     out = broken_copy(lambda text: f"raise {failure}\n" + text)
-    assert out[0] == "kernels: this MicroPython can't compile to machine code, so stories will be slow"
+    assert re.fullmatch(r"kernels: none faster than plain Python \(viper_kernels: .+\), so stories will be slow", out[0])
     assert out[1] == f"plain {NAMES}" and out[2] == "[]"
 
 
@@ -361,7 +361,7 @@ def test_softcap():
     for v in range(-(1 << 22), 1 << 22, 40001):  # 16 fraction bits, cap 15
         y = ints([v])
         plain.softcap(y, TABLES, 1, ints([34953, 5, 15 << 12, 4]))
-        assert abs(y[0] / 65536 - 15 * math.tanh(v / 65536 / 15)) < 0.001
+        assert abs(y[0] / 65536 - 15 * math.tanh(v / 65536 / 15)) < 0.0015
 
 
 def test_matvec_is_the_matrix_times_the_vector():

@@ -1,13 +1,14 @@
 """The four ways to run a packed model's tokens, behind one call: the board's code, the integer reference, the
 stand-in, and the float original."""
 
+import dataclasses
 import json
 import pathlib
 import tempfile
 
 import numpy as np
 
-from tools import checkpoint, floating, integer, standin
+from tools import checkpoint, floating, integer, originals, standin
 from tools.errors import UserError
 from tools.fileformat import Packed
 from tools.micropython import run
@@ -26,8 +27,8 @@ def find_original(path):
 
 
 def load_original(path):
-    """(config, float64 weights) of a checkpoint's folder, rounded to float16 as packing does."""
-    config, weights = checkpoint.load(path)
+    """(config, float64 weights) of any original that tools.originals reads, rounded to float16 as packing does."""
+    config, weights = originals.load_model(path)
     return config, checkpoint.rounded(weights)
 
 
@@ -62,7 +63,8 @@ class Float(Engine):
     def __init__(self, path, original=None):
         super().__init__(Packed.load(path), 1.0)
         self.config, self.weights = load_original(original or find_original(path))
-        if self.config.to_dict() != self.packed.config.to_dict():
+        # whether a story stops at its length or slides on is chosen in packing, and changes no logit
+        if dataclasses.replace(self.config, beyond_context=self.packed.config.beyond_context) != self.packed.config:
             raise UserError(f"{original or find_original(path)}: not the original of {path}: its config differs")
 
     def pieces(self, tokens):

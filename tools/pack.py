@@ -11,12 +11,12 @@ import sys
 
 import numpy as np
 
-from tools import checkpoint, fileformat, floating, integer, standin
+from tools import checkpoint, fileformat, floating, integer, originals, standin
 from tools.errors import UserError, command
 from tools.fileformat import ADD, PRODUCT_SHIFT, RAW, SATURATE, Packed
 from tools.fixedpoint import INT16_MAX, STATE_LIMIT, mantissa
 from tools.quantise import fixed, quantise, widest_point
-from tools.tokenizer import Tokenizer, section_from_json
+from tools.tokenizer import Tokenizer
 
 GATE_POINT = 11  # the sigmoid table's range, +-16, in 16 bits
 DECAY_POINT = 20
@@ -253,7 +253,9 @@ def pack_folder(folder, name, calibration=None, count=2048, headroom=HEADROOM):
     """(Packed, calibration texts) of a checkpoint's folder. `calibration`: a text file, or None for the model's own."""
     config, weights = checkpoint.load(folder)
     weights = checkpoint.rounded(weights)
-    tokenizer = section_from_json(pathlib.Path(folder) / "tokenizer.json")
+    tokenizer = originals.load_tokenizer(folder, config.vocab_size)
+    if tokenizer is None:
+        raise UserError(f"{folder}: no tokenizer.json")
     return pack_weights(config, weights, tokenizer, name, calibration, count, headroom)
 
 
@@ -310,7 +312,9 @@ def write_original(source, target):
     target.mkdir(parents=True, exist_ok=True)
     checkpoint.save_float16(target, weights)
     config.save(target / "config.json")
-    (target / "tokenizer.json").write_bytes((pathlib.Path(source) / "tokenizer.json").read_bytes())
+    for name in ("tokenizer.json", "tokenizer.bin"):
+        if (pathlib.Path(source) / name).is_file():
+            (target / name).write_bytes((pathlib.Path(source) / name).read_bytes())
 
 
 if __name__ == "__main__":

@@ -68,9 +68,11 @@ def parser():
     p.add_argument("--model", default="tales", help="name of a model in weights/, or a path (default: %(default)s)")
     p.add_argument("--prompt", default="Once upon a time", help="how the story begins (default: %(default)s)")
     p.add_argument("--seed", type=between(int, 0, 0xFFFFFFFF), help="the same seed writes the same story anywhere")
-    p.add_argument("--temperature", type=between(float, 0, 10), default=0.8, help="0 is greedy (default: %(default)s)")
-    p.add_argument("--top-k", type=between(int, 0, 65536), default=40, help="0 is no limit (default: %(default)s)")
-    p.add_argument("--top-p", type=between(float, 0, 1), default=1.0, help="1 is no limit (default: %(default)s)")
+    p.add_argument("--preset", help="settings by name: llama is temperature 0.6, top-p 0.9, no top-k; those given win")
+    p.add_argument("--temperature", type=between(float, 0, 10), help="0 is greedy (default: 0.8)")
+    p.add_argument("--top-k", type=between(int, 0, 65536), help="0 is no limit (default: 40)")
+    p.add_argument("--top-p", type=between(float, 0, 1), help="1 is no limit (default: 1.0)")
+    p.add_argument("--slide", action="store_true", help="go on past the length at which a Llama stops")
     p.add_argument("--tokens", type=between(int, 1, 1000000), default=400, help="at most (default: %(default)s)")
     p.add_argument("--heap", help="MicroPython's heap, such as 300k or 8m (default: enough for the model)")
     return p
@@ -112,8 +114,15 @@ def tell(path, prompt, options, heapsize):
 def main(argv=None):
     args = parser().parse_args(argv)
     path = find_model(args.model)
-    options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
-               "max_tokens": args.tokens}
+    options = {"seed": args.seed, "max_tokens": args.tokens}
+    for name, value in (("temperature", 0.8), ("top_k", 40), ("top_p", 1.0)):
+        given = getattr(args, name)
+        if given is not None or not args.preset:
+            options[name] = value if given is None else given
+    if args.preset:
+        options["preset"] = args.preset
+    if args.slide:
+        options["slide"] = True
     tell(path, args.prompt, options, heap_for(path, args.heap))
     return 0
 

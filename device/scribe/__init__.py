@@ -16,8 +16,10 @@ __version__ = "0.1.0"
 PLACES = (".", "/", "/flash", "/sd", "/rom", "/remote")
 
 
-def open(path=None):
+def open(path=None, cache=None):
     """A `Scribe` for a packed model; with no name, for the first *.scribe in the usual places.
+
+    cache: bytes of RAM in which experts may stay once read; None for most of what the heap has left, 0 for none.
 
     Raises OSError where there is none, ValueError where the file is damaged or not ours, MemoryError that says how
     much is needed and how much there is.
@@ -25,7 +27,7 @@ def open(path=None):
     path = find(path)
     gc.collect()
     try:
-        return Scribe(path)
+        return Scribe(path, cache=cache)
     except MemoryError:
         pass
     gc.collect()  # what was built so far is garbage now

@@ -45,13 +45,13 @@ class Attention:
     def reset(self, state):
         """Nothing to do: slots not yet written in this text are never read."""
 
-    def step(self, x, state, place, work):
-        """Add the layer's output for the normalised input work.n to the residual stream x."""
+    def step(self, x, n, state, place, work):
+        """Add the layer's output for the normalised input n to the residual stream x."""
         keys, values = state
         # a tuple of more than three names would be an allocation
         q, y, s = work.a, work.b, work.scores
         px, t, buf = work.px, work.tables, self._buf
-        self.q.pack(px, work.n)
+        self.q.pack(px, n)
         self.q.run(q, px, buf)
         self.k.run(work.k, px, buf)
         self.v.run(work.v, px, buf)

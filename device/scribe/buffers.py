@@ -15,13 +15,19 @@ def zeros(count):
 class Work:
     """Scratch shared by every layer; what one layer leaves here, the next overwrites.
 
-    n: normalised input [d_model]; px: an input packed for the matrix kernels; a, b: a layer's wide vectors; r, i: the
+    n: normalised input [d_model]; xs, ns: residual streams and normalised inputs of a chunk of tokens read together,
+    one view a token; px: an input packed for the matrix kernels; a, b: a layer's wide vectors; r, i: the
     S layer's gates, lying one after the other in `gates`; scores: attention's [window]; v: keys or values of a token.
     """
 
-    def __init__(self, tables, d_model, packed, wide, rnn, kv, slots):
+    def __init__(self, tables, d_model, packed, wide, rnn, kv, slots, chunk):
         self.tables = tables
         self.n = zeros(d_model)
+        self._chunk = memoryview(zeros(2 * chunk * d_model))
+        self.xs = [self._chunk[i * d_model : i * d_model + d_model] for i in range(chunk)]
+        self.ns = [self._chunk[i * d_model : i * d_model + d_model] for i in range(chunk, 2 * chunk)]
+        self.best = zeros(chunk)
+        self.probability = zeros(chunk)
         self.px = zeros(packed)
         self.a = zeros(wide)
         self.b = zeros(wide)
@@ -34,5 +40,5 @@ class Work:
         self.out = zeros(1)
 
     def size(self):
-        arrays = (self.n, self.px, self.a, self.b, self.gates, self.k, self.v, self.scores)
+        arrays = (self.n, self._chunk, self.px, self.a, self.b, self.gates, self.k, self.v, self.scores)
         return sum(4 * len(a) for a in arrays)

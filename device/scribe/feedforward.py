@@ -23,10 +23,10 @@ class GatedMLP:
         """Elements of the longest packed input."""
         return max(self.gate.packed(), self.down.packed())
 
-    def run(self, y, work, buf):
-        """y = W_down(...) of work.n, or y += where the file says so."""
+    def run(self, y, n, work, buf):
+        """y = W_down(...) of n, or y += where the file says so."""
         g, u, px = work.a, work.b, work.px
-        self.gate.pack(px, work.n)
+        self.gate.pack(px, n)
         self.gate.run(g, px, buf)
         self.up.run(u, px, buf)
         k.activate(g, work.tables, self._table, self._act, self.n)
@@ -52,11 +52,22 @@ class Experts:
         """Elements of the longest packed input."""
         return max(self.router.packed(), self.mlp.packed())
 
-    def step(self, x, work):
-        """Add the best expert's output for work.n, times its probability, to the residual stream x."""
-        self.router.pack(work.px, work.n)
+    def choose(self, n, work):
+        """The expert that the router names for the normalised input n; work.out[0] is its probability."""
+        self.router.pack(work.px, n)
         self.router.run(work.a, work.px, self._buf)
-        best = k.route(work.a, work.tables, self.count, self._mantissa, self._shift, work.out)
-        # work.b is free once the MLP's product is in work.a
-        self.mlp.run(work.b, work, self._library.expert(self._first + best))
-        k.add_scaled(x, work.b, work.out[0], self._out, self.d)
+        return k.route(work.a, work.tables, self.count, self._mantissa, self._shift, work.out)
+
+    def read(self, expert):
+        """The expert's bytes, from RAM or flash."""
+        return self._library.expert(self._first + expert)
+
+    def add(self, x, n, probability, buf, work):
+        """x += probability * Expert(n), the expert's bytes in `buf`."""
+        self.mlp.run(work.b, n, work, buf)  # work.b is free once the product is in work.a
+        k.add_scaled(x, work.b, probability, self._out, self.d)
+
+    def step(self, x, n, work):
+        """Add the best expert's output for n to the residual stream x."""
+        best = self.choose(n, work)
+        self.add(x, n, work.out[0], self.read(best), work)

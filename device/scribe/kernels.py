@@ -2,7 +2,7 @@
 
 Every kernel of plain_kernels.py is here under its name, with the same arguments and the same results to the bit;
 `name` says which family they come from. Families are modules that hold some of the kernels, each with its NAME and
-with TIED, the names that are only right together. At import every kernel is compared with its plain twin on random
+with TIED, the names that are only right together (all or none of them are in a family). At import every kernel is compared with its plain twin on random
 vectors, and one that differs is not used: emitters for new processors have had bugs, and a wrong story is worse than
 a slow one.
 """
@@ -76,14 +76,16 @@ def _choose():
 
     names = cases.NAMES
     chosen = _Set()
+    why = []
     for kernel in names:
         setattr(chosen, kernel, getattr(_plain, kernel))
         chosen.family[kernel] = "plain"
     for family in FAMILIES:
         try:
             module = __import__(__name__[: -len("kernels")] + family, None, None, ("NAME",))
-        except (ImportError, SyntaxError, ValueError, TypeError, NotImplementedError):
-            continue  # no such emitter in this firmware, or another processor's
+        except (ImportError, SyntaxError, ValueError, TypeError, NotImplementedError) as error:
+            why.append("%s: %s" % (family, error))  # no such emitter in this firmware, or another processor's
+            continue
         before = {}
         for kernel in names:
             if hasattr(module, kernel):
@@ -96,10 +98,10 @@ def _choose():
                 if other in before:
                     function, chosen.family[other] = before[other]
                     setattr(chosen, other, function)
-    return chosen
+    return chosen, why
 
 
-def _publish(chosen):
+def _publish(chosen, why):
     space = globals()
     used = []
     for kernel, family in chosen.family.items():
@@ -109,7 +111,7 @@ def _publish(chosen):
     space["_chosen"] = chosen
     space["name"] = "+".join(sorted(used))
     if used == ["plain"]:
-        print("kernels: this MicroPython can't compile to machine code, so stories will be slow")
+        print("kernels: none faster than plain Python (%s), so stories will be slow" % ("; ".join(why) or "all wrong"))
     if "plain" not in used:
         _forget(_plain)
         del space["_plain"]
@@ -125,4 +127,4 @@ def check(t=None, seeds=SEEDS):
     return wrong
 
 
-_publish(_choose())
+_publish(*_choose())

@@ -1,5 +1,8 @@
-"""The library: experts on flash, read one at a time into one buffer allocated at start-up."""
+"""The library: experts on flash, read one at a time, and kept while there is room for them."""
 
+import gc
+
+from .buffers import ints
 from .modelfile import Section
 
 CHECK_FIRST, CHECK_ALWAYS, CHECK_NEVER = 0, 1, 2  # when an expert's CRC-32 is compared
@@ -7,29 +10,90 @@ CHECK_FIRST, CHECK_ALWAYS, CHECK_NEVER = 0, 1, 2  # when an expert's CRC-32 is c
 
 class Library:
     """`expert(number)` gives an expert's bytes and allocates nothing. Where the file is memory-mapped they stay in
-    flash; elsewhere they are good until the next call."""
+    flash; elsewhere they are good until the next call.
 
-    def __init__(self, file, check=CHECK_FIRST):
+    `grow` gives experts RAM to stay in, shared out evenly among the layers; a layer's least recently used expert makes
+    room (docs/cache.md says why). A layer without a share reads into one buffer common to all.
+    """
+
+    def __init__(self, file, layers, check=CHECK_FIRST):
         self._file = file
         self.check = check
+        self.calls = self.hits = 0
+        self._layers = layers
+        self._each = file.n_experts // layers
         self._checked = bytearray(file.n_experts)
-        self._buf = self._views = None
+        self._views = self._common = None
         if file.mapped:
             self._views = [file.expert_view(i) for i in range(file.n_experts)]
         elif file.n_experts:
-            self._buf = bytearray(file.expert_bytes)
+            self._common = bytearray(file.expert_bytes)
+        self._slot = ints([-1] * file.n_experts)  # where an expert is
+        self._share([])
+
+    def _share(self, slots):
+        self._slots = slots
+        self._first = ints([len(slots) * i // self._layers for i in range(self._layers + 1)])  # a layer's begin here
+        self._holds = ints([-1] * len(slots))  # which expert is in a slot
+        self._used = ints([0] * len(slots))  # when it was wanted last, in calls
+
+    def grow(self, cache):
+        """Keep experts in about `cache` bytes of RAM; None: in what the heap has left, less a quarter and at least
+        64 KB for everything else. Raises MemoryError only for a size that was asked for."""
+        if self._common is None:
+            return
+        each = self._file.expert_bytes
+        gc.collect()
+        size = max(0, gc.mem_free() - max(gc.mem_free() // 4, 65536)) if cache is None else cache
+        slots = []
+        for _ in range(min(size // each, self._file.n_experts)):
+            try:
+                slots.append(bytearray(each))
+            except MemoryError:
+                if cache is not None:
+                    raise
+                break
+        if len(slots) >= self._layers:
+            self._common = None  # every layer has a place of its own
+        self._share(slots)
 
     def expert(self, number):
         """Expert `number`'s section, checked. Raises ValueError where it is damaged, OSError where it can't be read."""
+        self.calls += 1
         if self._views is not None:
             buf = self._views[number]
         else:
-            buf = self._buf
+            slot = self._slot[number]
+            if slot >= 0:
+                self.hits += 1
+                self._used[slot] = self.calls
+                return self._slots[slot]
+            slot = self._oldest(number // self._each)
+            buf = self._common
+            if slot >= 0:
+                buf = self._slots[slot]
+                if self._holds[slot] >= 0:
+                    self._slot[self._holds[slot]] = -1
+                self._holds[slot] = -1  # nothing, should the reading fail
             self._file.read_expert(number, buf)
         if self.check == CHECK_ALWAYS or (self.check == CHECK_FIRST and not self._checked[number]):
             self._file.check_expert(number, buf)
             self._checked[number] = 1
+        if self._views is None and slot >= 0:
+            self._holds[slot] = number
+            self._slot[number] = slot
+            self._used[slot] = self.calls
         return buf
+
+    def _oldest(self, layer):
+        """The layer's slot that was wanted longest ago, or -1 where it has none."""
+        best = -1
+        for slot in range(self._first[layer], self._first[layer + 1]):
+            if self._holds[slot] < 0:
+                return slot
+            if best < 0 or self._used[slot] < self._used[best]:
+                best = slot
+        return best
 
     def shape(self, number):
         """An expert's records, to read the descriptors from that all experts of its layer share."""
@@ -37,4 +101,5 @@ class Library:
 
     def size(self):
         """Bytes of RAM in use."""
-        return len(self._buf) if self._buf is not None else 0
+        buffers = len(self._slots) + (self._common is not None)
+        return buffers * self._file.expert_bytes

@@ -13,6 +13,8 @@ from .library import Library
 from .linear import Linear, Norm
 from .modelfile import ModelFile
 from .recurrence import Recurrence
+#: Tokens of a prompt that go through a layer together: more save flash reads and cost 8 bytes a model dimension.
+CHUNK = 8
 
 
 class State:
@@ -26,6 +28,7 @@ class State:
         self.model = model
         self.layers = [layer.temporal.new_state() for layer in model.layers]
         self.phases = zeros(len(model.turns))
+        self._kept = zeros(3 + len(model.turns))
         self.reset()
 
     def reset(self):
@@ -43,7 +46,20 @@ class State:
             angle = position * turn & 0xFFFFFFFF
             self.phases[i] = (angle ^ 0x80000000) - 0x80000000
 
+    def keep(self):
+        """Note the place, to come back to for each layer of a chunk."""
+        self._kept[0], self._kept[1], self._kept[2] = self.first, self.slot, self.used
+        for i in range(len(self.phases)):
+            self._kept[3 + i] = self.phases[i]
+
+    def go_back(self):
+        """To where `keep` was called."""
+        self.first, self.slot, self.used = self._kept[0], self._kept[1], self._kept[2]
+        for i in range(len(self.phases)):
+            self.phases[i] = self._kept[3 + i]
+
     def advance(self):
+        """On to the next token's place."""
         self.first = 0
         self.slot = (self.slot + 1) % self.model.window
         if self.used < self.model.window:
@@ -79,19 +95,44 @@ class Layer:
         return max(part.packed() for part in (self.temporal, self._mlp, self._experts) if part)
 
     def step(self, x, state, place, work):
-        self._temporal_norm.run(work.n, x, work.tables)
-        self.temporal.step(x, state, place, work)
-        self._ff_norm.run(work.n, x, work.tables)
+        n = work.n
+        self._temporal_norm.run(n, x, work.tables)
+        self.temporal.step(x, n, state, place, work)
+        self._ff_norm.run(n, x, work.tables)
         if self._mlp:
-            self._mlp.run(x, work, self._buf)
+            self._mlp.run(x, n, work, self._buf)
         if self._experts:
-            self._experts.step(x, work)
+            self._experts.step(x, n, work)
+
+    def read(self, count, state, place, work):
+        """`step` for a chunk of `count` tokens, their streams in work.xs: each expert is read at most once."""
+        for i in range(count):
+            x, n = work.xs[i], work.ns[i]
+            self._temporal_norm.run(n, x, work.tables)
+            self.temporal.step(x, n, state, place, work)
+            self._ff_norm.run(n, x, work.tables)
+            if self._mlp:
+                self._mlp.run(x, n, work, self._buf)
+            if self._experts:
+                work.best[i] = self._experts.choose(n, work)
+                work.probability[i] = work.out[0]
+            place.advance()
+        if self._experts:
+            for expert in range(self._experts.count):
+                buf = None
+                for i in range(count):
+                    if work.best[i] == expert:
+                        buf = buf or self._experts.read(expert)
+                        self._experts.add(work.xs[i], work.ns[i], work.probability[i], buf, work)
 
 
 class Model:
-    """A packed model, loaded. `logits` holds the last step's, as integers; the sampler knows their unit."""
+    """A packed model, loaded. `logits` holds the last step's, as integers; the sampler knows their unit.
 
-    def __init__(self, path):
+    chunk: how many tokens of a prompt go through a layer together.
+    """
+
+    def __init__(self, path, chunk=CHUNK):
         self.file = file = ModelFile(path)
         self.about = file.description()
         self.config = config = self.about["config"]
@@ -103,7 +144,7 @@ class Model:
         self._embed_scale, self._embed_shift = section.params(2)
         self._embed = section.matrix(vocab, d)
         section.end()
-        self.library = Library(file)
+        self.library = Library(file, len(config["recipe"]))
         self.layers = [Layer(file, config, i, self.library) for i in range(len(config["recipe"]))]
         section = file.section(b"HEAD")
         self._norm = Norm(section, d)
@@ -122,7 +163,7 @@ class Model:
                    config["n_heads"] * config["head_dim"])
         packed = max([layer.packed() for layer in self.layers] + [self._head.packed()])
         self.work = Work(file.load(b"TABL"), d, packed, wide, config["d_rnn"],
-                         config["n_kv_heads"] * config["head_dim"], (self.window + 7) // 8 * 8)
+                         config["n_kv_heads"] * config["head_dim"], (self.window + 7) // 8 * 8, chunk)
         self.x = zeros(d)
         self.logits = zeros(vocab)
 
@@ -139,3 +180,18 @@ class Model:
             self._head.run(self.logits, work.px, self._head_buf)
             if self._cap:
                 k.softcap(self.logits, work.tables, len(self.logits), self._cap)
+
+    def read(self, tokens, state):
+        """Read a prompt's tokens without their logits, a chunk at a time, layer by layer. The state is that of as many
+        `step`s, to the bit; each expert is read at most once a layer and chunk."""
+        work = self.work
+        at = 0
+        while at < len(tokens):
+            count = min(len(work.xs), len(tokens) - at)
+            for i in range(count):
+                k.embed(work.xs[i], self._embedding, self._embed, tokens[at + i], self._embed_scale, self._embed_shift)
+            state.keep()
+            for i in range(len(self.layers)):
+                state.go_back()
+                self.layers[i].read(count, state.layers[i], state, work)
+            at += count

@@ -102,6 +102,7 @@ class ModelFile:
         end = HEADER + count * ENTRY
         if alignment != ALIGNMENT or count > MAX_SECTIONS or end > size:
             self.refuse("the header's sizes are not possible")
+        self.identity = crc  # of every section's CRC-32, and so of the model
         self._table = self._get(HEADER, count * ENTRY)
         if binascii.crc32(self._table) != crc:
             self.refuse("the section table is damaged; copy the file again")
@@ -275,3 +276,40 @@ class Section:
     def end(self):
         if self._at != len(self.buf):
             self._file.refuse("section %s is longer than its records" % self._name)
+
+
+# Small files of our own (bookmarks): whole, with a CRC-32 at the end.
+
+
+def write_whole(path, parts):
+    """Write byte-like parts and their CRC-32 beside `path`, then rename: never half a file under its name."""
+    import os
+
+    partial = path + ".partial"
+    crc = 0
+    try:
+        with open(partial, "wb") as f:
+            for part in parts:
+                f.write(part)
+                crc = binascii.crc32(part, crc)
+            f.write(struct.pack("<I", crc))
+        try:
+            os.remove(path)  # FAT does not rename over a file
+        except OSError:
+            pass
+        os.rename(partial, path)
+    except OSError:
+        try:
+            os.remove(partial)
+        except OSError:
+            pass
+        raise
+
+
+def read_whole(path):
+    """A file's bytes without their CRC-32. Raises ValueError where it does not match."""
+    with open(path, "rb") as f:
+        data = f.read()
+    if len(data) < 4 or binascii.crc32(memoryview(data)[:-4]) != _u32(data, len(data) - 4):
+        raise ValueError("%s: the file is damaged" % path)
+    return data[:-4]

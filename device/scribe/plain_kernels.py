@@ -99,7 +99,11 @@ def rsqrt(t, m):
 
 
 def pack(px, x, d):
-    """Lay a vector out for the matvec kernels: blocks padded to `PADDED`, then the sum of each group of 64."""
+    """Lay a vector out for the matvec kernels: blocks padded to `PADDED`, then the sum of each group of 64.
+
+    Fast forms may lay it out another way, and another for each width of weights: what is packed for a matrix is right
+    for the matrices of its shape and its `BITS`.
+    """
     cols, padded, groups, blocks = d[COLS], d[PADDED], d[GROUPS], d[BLOCKS]
     at = 0
     sums = blocks * padded

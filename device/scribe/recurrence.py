@@ -39,13 +39,13 @@ class Recurrence:
             for i in range(len(a)):
                 a[i] = 0
 
-    def step(self, x, state, place, work):
-        """Add the layer's output for the normalised input work.n to the residual stream x."""
+    def step(self, x, n, state, place, work):
+        """Add the layer's output for the normalised input n to the residual stream x."""
         # a tuple of more than three names would be an allocation
         h, tail = state
         u, g = work.a, work.b
         px, t, buf = work.px, work.tables, self._buf
-        self.x.pack(px, work.n)
+        self.x.pack(px, n)
         self.x.run(u, px, buf)
         self.y.run(g, px, buf)
         k.activate(g, t, k.GELU, self._act, self.n)

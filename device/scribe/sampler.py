@@ -76,6 +76,15 @@ class Sampler:
                 shift -= 1
             self._p[1], self._p[2] = m, shift
 
+    @property
+    def state(self):
+        """The generator's state."""
+        return self._rng[0]
+
+    @state.setter
+    def state(self, value):
+        self._rng[0] = value
+
     def pick(self, logits):
         """The next token. Allocates nothing."""
         best = k.argmax(logits, len(logits))

@@ -1,7 +1,9 @@
 """Telling stories: what a person at the REPL, or a program, calls."""
 
 import gc
+from array import array
 
+from .bookmark import load, save
 from .model import Model, State
 from .sampler import DEFAULTS, Sampler, random_seed
 from .tokenizer import Utf8Stream, open_tokenizer
@@ -29,13 +31,14 @@ class Scribe:
     s.tell("Once upon a time")    prints a story as it is written; Ctrl-C stops it
     s.write("The fox", seed=7)    returns it
     for piece in s.stream():      gives it piece by piece, whole characters only
+    s.bookmark("a.mark")          saves where the story stands; s.tell(resume="a.mark") goes on with it
     s.stats()                     speed, bytes read from flash for a token, bytes of RAM by part
     Keywords: temperature=0.8 (0 takes the likeliest token), top_k=40 (0: all), top_p=1.0, seed=None (or a whole
     number: the same seed writes the same story), max_tokens=400, preset="llama" (temperature 0.6, top_p 0.9),
     slide=True (go on past the length at which a Llama stops)
     """
 
-    def __init__(self, path, name=None):
+    def __init__(self, path, name=None, cache=None):
         gc.collect()
         self.name = name or path
         self._model = m = Model(path)
@@ -47,7 +50,10 @@ class Scribe:
         self._opened = m.file.bytes_read
         self._written = self._read = self._milliseconds = self._flash = 0
         self._cut = False
+        self._token = None  # the last token of the story so far, not yet read
+        self._calls = self._hits = 0
         self.seed = None
+        m.library.grow(cache)  # last, so that it takes only what is left
         gc.collect()
 
     def __repr__(self):
@@ -58,12 +64,15 @@ class Scribe:
         self._model.file.close()
 
     def stream(self, prompt="", *, preset="default", temperature=None, top_k=None, top_p=None, seed=None,
-               max_tokens=400, slide=False):
+               max_tokens=400, slide=False, resume=None):
         """Yield the story, its opening first, in strings of whole characters, until its end or `max_tokens` tokens.
 
         prompt: str or bytes. A setting that is None is the preset's. A model that stops at its trained length does so,
         unless `slide` lets it go on with the last tokens of that many in view. Raises ValueError for a setting out of
         range, or a prompt that is too long for such a model, before anything is written.
+
+        resume: a file that `bookmark` wrote: the story goes on from there, the prompt after it; without a seed, with
+        the draws that would have followed.
         """
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError("max_tokens must be a whole number of 0 or more, not %r" % (max_tokens,))
@@ -76,28 +85,36 @@ class Scribe:
         tokens = self._tokenizer.encode(raw)
         config = self._model.config
         limit = config["context"] if config["beyond_context"] == "stop" and not slide else 0
-        if limit and len(tokens) >= limit:
+        before = 0
+        self._token = None
+        if resume is None:
+            self._state.reset()
+            text = array("H", (config["bos_token_id"],))
+        else:
+            token, rng, before = load(resume, self._model, self._state)
+            text = array("H", (token,))
+        text.extend(tokens)
+        if limit and before + len(text) > limit:
             raise ValueError("the prompt has %d tokens, its beginning included; this model's texts end at %d, unless "
-                             "slide=True" % (len(tokens) + 1, limit))
+                             "slide=True" % (before + len(text), limit))
         self.seed = random_seed() if seed is None else seed
         self._sampler.set(settings["temperature"] if temperature is None else temperature,
                           settings["top_k"] if top_k is None else top_k,
                           settings["top_p"] if top_p is None else top_p, self.seed)
-        return self._stream(raw, tokens, max_tokens, limit)
+        if resume is not None and seed is None:
+            self._sampler.state = rng
+        return self._stream(raw, text, before, max_tokens, limit)
 
-    def _stream(self, raw, tokens, max_tokens, limit):
+    def _stream(self, raw, tokens, before, max_tokens, limit):
         model, state, tokenizer, text = self._model, self._state, self._tokenizer, Utf8Stream()
         end = model.config["eos_token_id"]
-        room = limit - len(tokens) if limit else max_tokens  # a text has `limit` steps in all
+        room = limit - before - len(tokens) + 1 if limit else max_tokens  # a text has `limit` steps in all
         self._cut = False
-        state.reset()
         self._written = self._milliseconds = self._flash = 0
-        self._read = len(tokens) + 1
-        started = ticks_ms and ticks_ms()
-        token = model.config["bos_token_id"]
-        for following in tokens:
-            model.step(token, state, False)
-            token = following
+        self._read = before + len(tokens)
+        model.read(memoryview(tokens)[:-1], state)
+        self._token = token = tokens[-1]
+        calls, hits = model.library.calls, model.library.hits
         if raw:
             piece = text.feed(raw)
             if piece:
@@ -115,10 +132,12 @@ class Scribe:
             flash = model.file.bytes_read
             if ticks_ms:
                 self._milliseconds += ticks_diff(ticks_ms(), began)
+            self._calls, self._hits = model.library.calls - calls, model.library.hits - hits
             if following == end:
+                self._token = None
                 break
             piece = text.feed(tokenizer.piece(following, token))
-            token = following
+            self._token = token = following
             if piece:
                 yield piece
         piece = text.flush()
@@ -141,6 +160,15 @@ class Scribe:
             print("\n(stopped)", end="")
         print()
 
+    def bookmark(self, path):
+        """Save the last story's state, so that `resume=path` goes on with it: a few KB, tied to this model.
+
+        Raises ValueError where there is no unfinished story, OSError where the file can't be written.
+        """
+        if self._token is None:
+            raise ValueError("no unfinished story to mark; tell one first")
+        save(path, self._model, self._state, self._token, self._sampler.state, self._read + self._written - 1)
+
     def notice(self):
         """The line that says why the last story stopped at the model's trained length, or ""."""
         return "(this model's texts end at %d tokens)" % self._model.config["context"] if self._cut else ""
@@ -149,7 +177,7 @@ class Scribe:
         """Figures of the last story, and of memory.
 
         tokens: written, the end token included; prompt_tokens: read, the beginning token included; tokens_per_second
-        (None without a clock) and flash_bytes_per_token, both while writing; ram_bytes and ram: bytes of the model's
+        (None without a clock), flash_bytes_per_token and cache_hit_rate, all while writing; ram_bytes and ram: bytes of the model's
         buffers in all and by part; flash_bytes_opening: bytes read by opening the model; seed;
         stopped_at_context: the story reached the length that the model was trained for, and stopped there.
         """
@@ -167,6 +195,7 @@ class Scribe:
             "prompt_tokens": self._read,
             "tokens_per_second": written * 1000 / self._milliseconds if written and self._milliseconds else None,
             "flash_bytes_per_token": self._flash // written if written else 0,
+            "cache_hit_rate": self._hits / self._calls if self._calls else 0,
             "flash_bytes_opening": self._opened,
             "ram_bytes": sum(ram.values()),
             "ram": ram,

@@ -1,0 +1,156 @@
+"""The unix port of MicroPython as a board: its REPL behind a pseudo-terminal that mpremote and tools.deploy can open.
+
+A bridge carries the bytes between the two ends, counts them, and can damage or cut the line. The board's file system is
+littlefs in RAM, saved to a file when the process ends, so that a board can be unplugged and plugged in again.
+"""
+
+import json
+import os
+import pty
+import random
+import select
+import signal
+import subprocess
+import termios
+import threading
+import time
+import tty
+
+from tools.micropython import ROOT, micropython
+
+# What the firmware of a board does before its REPL: mounts a flash file system and sets the path.
+BOOT = """
+import os, sys, vfs, json
+settings = json.loads(os.getenv("SCRIBE_BOARD"))
+class Flash:
+    def __init__(self, path, blocks):
+        self.blocks = blocks
+        try:
+            self.file = open(path, "r+b")
+            self.new = False
+        except OSError:
+            self.file = open(path, "w+b")
+            self.new = True
+            for i in range(blocks):
+                self.file.write(b"\\xff" * 4096)
+    def readblocks(self, n, buf, off=0):
+        self.file.seek(n * 4096 + off)
+        self.file.readinto(buf)
+    def writeblocks(self, n, buf, off=None):
+        self.file.seek(n * 4096 + (off or 0))
+        self.file.write(buf)
+    def ioctl(self, op, arg):
+        if op == 3:
+            self.file.flush()
+        return {4: self.blocks, 5: 4096, 6: 0}.get(op, 0)
+flash = Flash(settings["flash"], settings["blocks"])
+if flash.new:
+    vfs.VfsLfs2.mkfs(flash)
+vfs.mount(vfs.VfsLfs2(flash), "/flash")
+os.chdir("/flash")
+sys.path[:] = ["", ".frozen", "/flash/lib"]
+if settings["pretend"]:
+    class Pretend:
+        def __init__(self, real, **other):
+            self.__dict__.update(other)
+            self.real = real
+        def __getattr__(self, name):
+            return getattr(self.real, name)
+    exec(settings["pretend"])
+del Flash, flash, settings, json
+"""
+
+
+class PtyBoard:
+    """A board on `port`. `pretend` is code that runs at boot; `heap` and `blocks` (of 4096 bytes) are its sizes."""
+
+    def __init__(self, folder, heap="4m", blocks=512, pretend=""):
+        self.flash = folder / "flash.bin"
+        self.boot = folder / "boot.py"
+        self.boot.write_text(BOOT)
+        self.heap, self.blocks, self.pretend = heap, blocks, pretend
+        self.to_board = self.from_board = 0  # bytes on the wire
+        self.garble = 0.0  # probability that a byte is damaged or lost on its way to the board
+        self.cut_after = None  # bytes to the board after which the line goes dead
+        self._random = random.Random(1)
+        self._side, self._user = pty.openpty()  # the user's end stays open, so that a tool may come and go
+        tty.setraw(self._user)
+        self.port = os.ttyname(self._user)
+        self._stopping = False
+        self._start()
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def _start(self):
+        self.pid, self._master = pty.fork()
+        if not self.pid:
+            os.environ["SCRIBE_BOARD"] = json.dumps(
+                {"flash": str(self.flash), "blocks": self.blocks, "pretend": self.pretend})
+            os.execv(micropython(), [micropython(), "-X", f"heapsize={self.heap}", "-i", str(self.boot)])
+        # Like a serial line: bytes as they are, but for Ctrl-C, which interrupts.
+        mode = termios.tcgetattr(self._master)
+        mode[0] = 0
+        mode[1] = 0
+        mode[3] = termios.ISIG | termios.NOFLSH
+        mode[6] = list(mode[6])
+        for key in (termios.VQUIT, termios.VSUSP):
+            mode[6][key] = b"\0"
+        termios.tcsetattr(self._master, termios.TCSANOW, mode)
+        seen = b""
+        end = time.monotonic() + 20
+        while not seen.endswith(b">>> "):
+            if not select.select([self._master], [], [], max(0, end - time.monotonic()))[0]:
+                raise AssertionError(f"the board did not boot: {seen!r}")
+            seen += os.read(self._master, 4096)
+
+    def _carry(self):
+        while not self._stopping:
+            ready, _, _ = select.select([self._side, self._master], [], [], 0.2)
+            try:
+                if self._side in ready:
+                    self._towards_board(os.read(self._side, 4096))
+                if self._master in ready:
+                    data = os.read(self._master, 4096)
+                    self.from_board += len(data)
+                    os.write(self._side, data)
+            except OSError:
+                if self._stopping:
+                    return
+                time.sleep(0.05)  # the board is off
+
+    def _towards_board(self, data):
+        if self.garble and len(data) > 20:  # the tool's commands have no checksum; its frames do
+            data = bytes(b ^ 0x40 if self._random.random() < self.garble else b for b in data)
+        if self.cut_after is not None:
+            data = data[: max(0, self.cut_after - self.to_board)]
+        self.to_board += len(data)
+        while data:
+            data = data[os.write(self._master, data) :]
+
+    def unplug(self):
+        """Power off, at once."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._master)
+
+    def plug(self):
+        """Power on again."""
+        self.cut_after = None
+        self._start()
+
+    def close(self):
+        self._stopping = True
+        self._thread.join()
+        try:
+            self.unplug()
+        except (OSError, ChildProcessError):
+            pass
+        os.close(self._side)
+        os.close(self._user)
+
+    def mpremote(self, *args, timeout=120):
+        """Run mpremote against the board; returns a CompletedProcess."""
+        import sys
+
+        return subprocess.run([sys.executable, "-m", "mpremote", "connect", self.port, "resume", *args],
+                              capture_output=True, text=True, timeout=timeout, cwd=ROOT)
