@@ -20,11 +20,12 @@ TOP_K ?=
 TOP_P ?=
 TOKENS ?=
 PRESET ?=
+BOARD ?=
 ARGS ?=
 
-.PHONY: help setup story test parity train pack bench layouts clean
+.PHONY: help setup story test parity train pack bench budget layouts clean
 # A recursive variable given on the command line would be exported expanded, whatever is in it.
-unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET ARGS
+unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET BOARD ARGS
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +61,11 @@ pack: $(VENV)/.ready ## pack a trained model for a board: ARGS="--help" lists wh
 
 bench: $(VENV)/.ready ## measure speed, memory and flash reads of the board's code
 	@$(RUN) tools.bench $(ARGS)
+
+budget: export SCRIBE_MODEL := $(value MODEL)
+budget: export SCRIBE_BOARD := $(value BOARD)
+budget: $(VENV)/.ready ## say where every byte of a model goes and whether it fits a board: MODEL= BOARD=pico2
+	@$(RUN) tools.budget $${SCRIBE_BOARD:+--board="$$SCRIBE_BOARD"} -- "$$SCRIBE_MODEL"
 
 layouts: $(VENV)/.ready ## measure what the layout of a model on littlefs costs, and write docs/layouts.md
 	@$(RUN) tools.layouts $(ARGS)

@@ -144,6 +144,12 @@ class Connection:
             raise UserError(f"{port} does not open; is another program using it (a terminal, an editor)?") from None
         self.serial = self.transport.serial
         self.serial.write_timeout = ANSWER
+        self.sent = 0  # bytes put on the wire
+        self._write, self.serial.write = self.serial.write, self._counted
+
+    def _counted(self, data):
+        self.sent += len(data)
+        return self._write(data)
 
     def __enter__(self):
         try:

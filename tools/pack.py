@@ -61,6 +61,15 @@ def calibrate(config, weights, texts):
     return largest
 
 
+def exponent_scale(value, name):
+    """`mantissa` of a factor into log2 units with 16 fraction bits. Raises UserError for one past what the kernels'
+    exponential takes."""
+    m, shift = mantissa(value, 16)
+    if shift < -17:
+        raise UserError(f"{name}: its values are too large for the format")
+    return [m, min(shift, 31)]
+
+
 class Packer:
     """Turns checkpoint tensors into records. Two passes: quantise the weights (`matrices`), then, with the largest
     activations known, place the binary points (`pack`)."""
@@ -162,11 +171,15 @@ class Packer:
         u = self.place(at + "recurrence.x", point, self.point(i, "u"))
         branch = self.place(at + "recurrence.y", point, self.point(i, "branch", most=13))
         taps, bias = w[at + "recurrence.conv.weight"], w[at + "recurrence.conv.bias"]
-        # all taps at their largest with inputs at theirs, and the bias, stay in 31 bits
         tap_point = widest_point(np.abs(taps).sum(-1).max() * 1.001, INT16_MAX, 15)
         conv = min(self.point(i, "conv"), u + tap_point)
         records["recurrence.conv.weight"] = fixed(taps, 16, tap_point)
         records["recurrence.conv.bias"] = fixed(bias, 32, u + tap_point)
+        # taps at their largest with inputs at theirs, the bias and the rounding stay in 31 bits
+        worst = np.abs(records["recurrence.conv.weight"].values).reshape(taps.shape).sum(-1) * INT16_MAX
+        worst = worst + np.abs(records["recurrence.conv.bias"].values) + (1 << (u + tap_point - conv) >> 1)
+        if worst.max() >= 1 << 31:
+            raise UserError(f"{at}recurrence.conv: its bias is too large for its weights")
         for gate in ("gate_a", "gate_i"):
             if self.place(at + "recurrence." + gate, conv, GATE_POINT) != GATE_POINT:
                 raise UserError(f"{at}recurrence.{gate}: its weights or inputs are too large for the gates' range")
@@ -182,7 +195,8 @@ class Packer:
         q = self.place(at + "attention.q", point, self.point(i, "q", top))
         k = self.place(at + "attention.k", point, self.point(i, "k", top))
         v = self.place(at + "attention.v", point, self.point(i, "v"))
-        records["attention.params"] = [top, *mantissa(2.0 ** -(q + k) * math.log2(math.e) / math.sqrt(config.head_dim), 16)]
+        records["attention.params"] = [top, *exponent_scale(
+            2.0 ** -(q + k) * math.log2(math.e) / math.sqrt(config.head_dim), at + "attention")]
         width = config.rotary_dim
         turns = config.rotary_base ** (-np.arange(width // 2) * 2.0 / max(width, 1)) / (2 * math.pi)
         records["attention.rotary"] = fixed(turns, 32, 32)
@@ -202,7 +216,7 @@ class Packer:
         out = self.place(at + "moe.down", hidden, 30, RAW)
         # the product with the router's probability (16 fraction bits) keeps the sum's point
         lowest = min(out, self.residual_point)
-        records["moe.params"] = [*shifts, *mantissa(2.0**-router * math.log2(math.e), 16), out - lowest]
+        records["moe.params"] = [*shifts, *exponent_scale(2.0**-router * math.log2(math.e), at + "moe.router"), out - lowest]
         for e in range(self.config.n_experts):
             sections["XPRT", i, e] = {m: self.matrices[f"{at}moe.{m}"][e] for m in ("gate", "up", "down")}
         return lowest
@@ -220,7 +234,7 @@ class Packer:
         sections["EMBD", 0, 0] = {"params": [factor, shift], "weight": embedding}
         cap = config.logit_softcap
         soft = [*mantissa(2.0 ** (14 - logit) / cap, 0), *mantissa(cap * 2.0 ** (logit - 24), 0)] if cap else [0] * 4
-        params = [*mantissa(2.0**-logit * math.log2(math.e), 16), *soft]
+        params = [*exponent_scale(2.0**-logit * math.log2(math.e), "logits"), *soft]
         sections["HEAD", 0, 0] = {**norm, "params": params}
         if not config.tie_embeddings:
             sections["HEAD", 0, 0]["weight"] = self.matrices["head"]
@@ -233,7 +247,7 @@ def headroom_report(packed, texts):
     seen = {}
 
     def watch(name, layer, values, clipped):
-        if name in ("expert", "state") or not np.size(values):
+        if name in ("expert", "state", "gates") or not np.size(values):  # past +-16 a gate's sigmoid is flat anyway
             return
         before = seen.get((layer, name), (0, 0))
         seen[layer, name] = (before[0] + clipped, max(before[1], int(np.abs(values).max())))

@@ -24,19 +24,21 @@ class Sampler:
     """Draws tokens as a board does. `unit`: mantissa and shift from the HEAD section's parameters."""
 
     def __init__(self, unit, temperature=0.8, top_k=40, top_p=1.0, seed=0):
-        self.thousandths = int(temperature * 1000 + 0.5)
+        thousandths = int(temperature * 1000 + 0.5)
+        self.greedy = thousandths == 0
         self.top_k = top_k
         self.p16 = int(top_p * 10000 + 0.5) * 65536 // 10000
         self.state = mixed(seed)
-        if self.thousandths:
-            self.mantissa, self.shift = (unit[0] * 1000 << 12) // self.thousandths, unit[1] + 12
+        if not self.greedy:
+            self.mantissa, self.shift = (unit[0] * 1000 << 12) // thousandths, unit[1] + 12
             while self.mantissa >= 1 << 15:
                 self.mantissa >>= 1
                 self.shift -= 1
+            self.greedy = self.shift < -20
 
     def pick(self, logits):
         """The token drawn from integer logits [vocab_size]."""
-        if not self.thousandths:
+        if self.greedy:
             return int(logits.argmax())
         distance = logits.max() - logits
         weights = TABLES.exp2_neg(scaled(distance, self.mantissa, self.shift), 16) >> 10

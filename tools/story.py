@@ -16,8 +16,6 @@ from tools.micropython import ROOT, MicroPythonError, heap_bytes, run
 WEIGHTS = ROOT / "weights"
 SCRIPT = ROOT / "tools" / "on_device" / "story.py"
 SUFFIX = ".scribe"
-#: Room beside the model's own bytes for state, caches and compiled code.
-SPARE_HEAP = 16 << 20
 
 
 def find_model(name):
@@ -31,13 +29,8 @@ def find_model(name):
 
 
 def heap_for(path, wanted=None):
-    """Heap for a model in bytes: what was asked for, else what its card (NAME.json) says, else plenty."""
-    if wanted:
-        return heap_bytes(wanted)
-    try:
-        return heap_bytes(json.loads(path.with_suffix(".json").read_text())["heap"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return path.stat().st_size + SPARE_HEAP
+    """Heap in bytes: what was asked for, else a board's 8 MB of PSRAM, or more for a larger model."""
+    return heap_bytes(wanted) if wanted else max(8 << 20, path.stat().st_size + (4 << 20))
 
 
 def between(kind, low, high):

@@ -103,13 +103,13 @@ class Transfer:
         if path not in ("", "/"):
             self._run(f"scribe_folder({path!r})")
 
-    def put(self, path, data, progress=lambda n: None):
-        """Make the file on the board be `data`. Returns False where it already was.
+    def put(self, path, data, progress=lambda n: None, looked=None):
+        """Make the file on the board be `data`. Returns False where it already was. `looked`: what `look` just said.
 
         Raises UserError where the file system is full (what was begun is removed), the connection breaks (it is kept)
         or the line is too bad.
         """
-        there, at = self.look(path, data)
+        there, at = looked or self.look(path, data)
         if there:
             self.remove(path + ".part")
             progress(len(data))

@@ -3,6 +3,8 @@
     import scribe
     s = scribe.open("tales.scribe")
     s.tell("Once upon a time")
+
+or `scribe.chat()`, which asks for openings.
 """
 
 import gc
@@ -32,6 +34,17 @@ def open(path=None, cache=None):
         pass
     gc.collect()  # what was built so far is garbage now
     raise MemoryError("%s needs about %d bytes of heap; %d are free" % (path, needed(path), gc.mem_free()))
+
+
+def chat(model=None):
+    """Ask for openings and write their stories, until Ctrl-D. `model`: a Scribe, or what `open` takes."""
+    space = globals()
+    this = space["chat"]
+    try:
+        from .chat import run  # puts the module in this function's place
+    finally:
+        space["chat"] = this
+    run(model)
 
 
 def find(path=None):

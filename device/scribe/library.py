@@ -28,11 +28,11 @@ class Library:
             self._views = [file.expert_view(i) for i in range(file.n_experts)]
         elif file.n_experts:
             self._common = bytearray(file.expert_bytes)
-        self._slot = ints([-1] * file.n_experts)  # where an expert is
         self._share([])
 
     def _share(self, slots):
         self._slots = slots
+        self._slot = ints([-1] * self._file.n_experts)  # where an expert is
         self._first = ints([len(slots) * i // self._layers for i in range(self._layers + 1)])  # a layer's begin here
         self._holds = ints([-1] * len(slots))  # which expert is in a slot
         self._used = ints([0] * len(slots))  # when it was wanted last, in calls
@@ -40,9 +40,10 @@ class Library:
     def grow(self, cache):
         """Keep experts in about `cache` bytes of RAM; None: in what the heap has left, less a quarter and at least
         64 KB for everything else. Raises MemoryError only for a size that was asked for."""
-        if self._common is None:
+        if self._views is not None or not self._file.n_experts:
             return
         each = self._file.expert_bytes
+        self._share([])
         gc.collect()
         size = max(0, gc.mem_free() - max(gc.mem_free() // 4, 65536)) if cache is None else cache
         slots = []
@@ -55,6 +56,8 @@ class Library:
                 break
         if len(slots) >= self._layers:
             self._common = None  # every layer has a place of its own
+        elif self._common is None:
+            self._common = bytearray(each)
         self._share(slots)
 
     def expert(self, number):

@@ -13,8 +13,8 @@ from .library import Library
 from .linear import Linear, Norm
 from .modelfile import ModelFile
 from .recurrence import Recurrence
-#: Tokens of a prompt that go through a layer together: more save flash reads and cost 8 bytes a model dimension.
-CHUNK = 8
+#: Tokens of a prompt that go through a layer together where there are experts to read: each costs 8 bytes a dimension.
+CHUNK = 16
 
 
 class State:
@@ -129,15 +129,17 @@ class Layer:
 class Model:
     """A packed model, loaded. `logits` holds the last step's, as integers; the sampler knows their unit.
 
-    chunk: how many tokens of a prompt go through a layer together.
+    chunk: how many tokens of a prompt go through a layer together; None for CHUNK, or 1 where there are no experts.
     """
 
-    def __init__(self, path, chunk=CHUNK):
+    def __init__(self, path, chunk=None):
         self.file = file = ModelFile(path)
         self.about = file.description()
         self.config = config = self.about["config"]
         file.check_order(len(config["recipe"]), config["n_experts"])
         d, vocab = config["d_model"], config["vocab_size"]
+        if chunk is None:
+            chunk = CHUNK if config["n_experts"] else 1
         # the largest buffers first, before anything fragments the heap
         section = file.section(b"EMBD")
         self._embedding = section.buf

@@ -74,6 +74,7 @@ class Sampler:
             while m >= 1 << 15:
                 m >>= 1
                 shift -= 1
+            self._greedy = shift < -20  # so cold that only the best has any weight
             self._p[1], self._p[2] = m, shift
 
     @property

@@ -68,9 +68,13 @@ def lacking(targets, build=True):
     lacks = {what: target for target in targets for what in target.missing(build)}
     if not lacks:
         return ""
-    packages = sorted({package for target in lacks.values() for package in target.packages})
     return (f"board firmware needs {', '.join(lacks)}; on Debian, as root: "
-            f"apt-get install --no-install-recommends {' '.join(packages)}")
+            f"apt-get install --no-install-recommends {' '.join(packages(lacks.values()))}")
+
+
+def packages(targets):
+    """Names of the Debian packages that these targets take."""
+    return sorted({package for target in targets for package in target.packages})
 
 
 def targets(names=()):

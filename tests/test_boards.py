@@ -1,0 +1,176 @@
+"""Real 32-bit firmware under QEMU: on Arm and RISC-V the board's code equals the integer reference to the bit."""
+
+import concurrent.futures
+import subprocess
+import sys
+
+import models
+import numpy as np
+import pytest
+
+from tools import firmware, fixedpoint
+from tools.boards import Board, BoardError, files
+from tools.errors import UserError
+from tools.fileformat import Packed
+from tools.firmware import build, images, parity, source
+from tools.micropython import ROOT
+from tools.parity import held_out
+
+pytestmark = pytest.mark.ci
+TARGETS = tuple(firmware.TARGETS)
+PACKED = sorted((ROOT / "weights").glob("*.scribe"))
+#: How the package and a model lie on a board: in place in ROMFS as source, and copied from littlefs as machine code.
+WAYS = {"romfs": {"kind": "romfs"}, "littlefs": {"kind": "littlefs", "compiled": True}}
+READ = 500  # tokens of held-out text, at least
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built(leave_out):
+    """The firmware, built once; where that can't be, these tests are left out aloud, and under CI they fail."""
+    from conftest import CI
+
+    try:
+        build.build(firmware.targets(), said=lambda line: None)
+        lacks = firmware.lacking(firmware.targets(), build=False)
+    except UserError as error:
+        lacks = str(error)
+    if lacks and CI:
+        pytest.fail(lacks)
+    if lacks:
+        leave_out("tests on board firmware", f"{lacks}; then: make board-test")
+
+
+# Kernels
+
+
+@pytest.fixture
+def board(request):
+    """Start a board whose ROMFS holds the package, as source or compiled; ends with the test."""
+    running = []
+
+    def start(target, heap=1 << 20, compiled=False, mpy_cross=None, **more):
+        march = firmware.TARGETS[target].march if compiled else None
+        image = images.romfs(files(march=march, mpy_cross=mpy_cross, **more))
+        running.append(Board(target, heap, image).__enter__())
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()
+
+
+@pytest.mark.parametrize("compiled", (False, True), ids=("py", "mpy"))
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_kernel_is_machine_code_and_right(board, target, compiled):
+    """By the emitter of the board's own MicroPython, and by the mpy-cross of the same version."""
+    tables = fixedpoint.Tables().to_bytes()
+    on = board(target, compiled=compiled, mpy_cross=build.mpy_cross() if compiled else None, tables=tables)
+    out = on.run("from scribe import kernels; print(kernels.name, kernels.check(), kernels.check("
+                 "open('/rom/tables', 'rb').read(), 12))")
+    assert out == "viper [] []\n"
+
+
+# Models
+
+
+def differences(results):
+    for result in results:
+        print(result)
+    return [str(result) for result in results if result.mismatches]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Plans of the small random models: text past their windows, and stories."""
+    folder = tmp_path_factory.mktemp("boards")
+    rng = np.random.default_rng(3)
+    plans = []
+    for name, config in models.ALL.items():
+        path, packed, _ = models.packed(config, folder, name)
+        plans.append(parity.plan(path, rng.integers(0, packed.config.vocab_size, 100), 40))
+    return plans
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_small_models_equal_the_reference(small, target, way):
+    """Every feature of the format, with the heap locked; from littlefs with a little cache, so that experts come and go."""
+    results = parity.check(target, small, **WAYS[way], cache=3000 if way == "littlefs" else 0)
+    assert len(results) == len(small) and all(result.read == 100 and result.told == 80 for result in results)
+    assert not differences(results)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Results of the shipped models on every board: {(model, target, way): a future}. Two at a time, from the start."""
+    plans = {}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        # the reference first: it is one thread's work, and the boards wait for it
+        for path in PACKED:
+            packed = Packed.load(path)
+            past = packed.config.window + 40
+            text = held_out(packed, max(READ, past))
+            plans[path] = {"romfs": parity.plan(path, text, 0), "littlefs": parity.plan(path, [], past)}
+        yield {(path, target, way): pool.submit(parity.check, target, [plans[path][way]], **WAYS[way])
+               for path in PACKED for target in TARGETS for way in WAYS}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("path", PACKED, ids=lambda path: path.stem)
+def test_shipped_models_equal_the_reference(runs, capsys, path, target, way):
+    """Past the window: held-out text read in place from ROMFS; stories, greedy and drawn, with experts from littlefs."""
+    result, = runs[path, target, way].result()
+    with capsys.disabled():
+        print(f"\n{result}", end="")
+    window = Packed.load(path).config.window
+    assert result.read > max(READ - 1, window) if way == "romfs" else result.told > 2 * window
+    assert not differences([result])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_story_is_that_of_the_unix_port(board, micropython, target):
+    """What a person at the REPL calls, tokenizer and all."""
+    path = min(PACKED, key=lambda path: path.stat().st_size)
+    code = "s = scribe.open({!r}); print(s.write('Once there was a fox. 3 é', seed=11, max_tokens=40, temperature=1.1))"
+    on = board(target, compiled=True, **{path.name: path.read_bytes()})
+    assert on.run("import scribe\n" + code.format(f"/rom/{path.name}")) == micropython(
+        "import scribe\n" + code.format(str(path))).stdout
+
+
+# The firmware itself
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_mpremote_finds_a_board(board, target):
+    """A clock that goes, files that can be written, and mpremote as a person runs it."""
+    on = board(target)
+    code = "import sys, time; t = time.ticks_ms(); time.sleep_ms(50); print(sys.implementation.version[:2], time.ticks_ms() - t >= 50)"
+    done = subprocess.run([sys.executable, "-m", "mpremote", "connect", on.port, "resume", "exec", code],
+                          capture_output=True, text=True, timeout=60)
+    assert done.stdout == "(1, 25) True\n", done.stdout + done.stderr
+
+
+def test_a_heap_is_as_large_as_asked_and_an_exception_is_one_line(board):
+    on = board("m3", heap=192 << 10)
+    assert 190_000 < sum(int(n) for n in on.run("import board\nboard.memory()").split()) <= 192 << 10
+    with pytest.raises(BoardError, match=r"m3: ZeroDivisionError: divide by zero"):
+        on.run("1 / 0")
+    assert on.run("print(6 * 7)") == "42\n"
+
+
+def test_another_tarball_is_not_built(tmp_path, monkeypatch):
+    """The source is the one that was pinned, or it is fetched again."""
+    monkeypatch.setattr(source, "BUILD", tmp_path)
+    monkeypatch.setattr(source, "_mirrors", lambda: [])
+    (tmp_path / source.TARBALL).write_bytes(b"something else")
+    with pytest.raises(UserError, match="no Debian mirror"):
+        source.tarball()
+
+
+def test_what_is_missing_is_said_with_the_command(monkeypatch):
+    monkeypatch.setattr(firmware.shutil, "which", lambda name: None)
+    said = firmware.lacking(firmware.targets(["rv32"]))
+    assert "qemu-system-riscv32" in said and "apt-get install" in said and "picolibc-riscv64-unknown-elf" in said
+    with pytest.raises(UserError, match="board 'z80': one of m3"):
+        firmware.targets(["z80"])

@@ -1,0 +1,166 @@
+"""Count what the board's code costs: `make bench`. Prints tables and writes build/bench.json (docs/bench.md).
+
+Only counts that repeat: instructions (QEMU's of each firmware that `make boards` built, valgrind's on this computer),
+bytes read, bytes of heap, hit rates. No seconds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from tools.errors import UserError, command
+from tools.fileformat import Packed
+from tools.micropython import PATH, ROOT, micropython, run
+from tools.parity import held_out
+
+SCRIPT = pathlib.Path(__file__).parent / "on_device" / "bench.py"
+OUTPUT = ROOT / "build" / "bench.json"
+#: Multiplies a random matrix `rows` times; the slope between two counts is the cost of a row.
+MATVEC = """
+import sys
+from array import array
+from scribe import kernels as k
+rows, cols, bits, times = (int(a) for a in sys.argv[1:])
+groups = (cols + 63) // 64
+weights = rows * cols * bits // 8
+buf = bytearray(weights + 2 * rows * groups)
+for i in range(len(buf)):
+    buf[i] = i * 37 & 127
+d = array("i", (0, weights, -1, rows, cols, cols, groups, 1, 6, 0, bits))
+px, x, y = array("i", bytes(4 * (cols + groups))), array("i", range(cols)), array("i", bytes(4 * rows))
+k.pack(px, x, d)
+f = k.matvec8 if bits == 8 else k.matvec4
+for _ in range(times):
+    f(y, px, buf, d, 0, rows)
+"""
+TOKENS = """
+import sys
+from array import array
+from scribe.model import Model, State
+m = Model(sys.argv[1])
+s = State(m)
+for i in range(int(sys.argv[2])):
+    m.step(i % 200 + 3, s)
+"""
+
+
+def host_instructions(code, *args):
+    """Instructions that MicroPython's unix port takes to run code, by valgrind's callgrind."""
+    if not shutil.which("valgrind"):
+        raise UserError("valgrind is not installed")
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", micropython(), "-X", "heapsize=32m",
+               "-c", code, *map(str, args)]
+    done = subprocess.run(command, env={**os.environ, "MICROPYPATH": PATH}, capture_output=True, text=True)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode or not found:
+        raise UserError(f"valgrind: {done.stderr.strip().splitlines()[-1]}")
+    return int(found[1])
+
+
+def host_kernels():
+    """{"int8": instructions per multiply-accumulate, "int4": ...} of whole matrices on this computer."""
+    rows, cols = 96, 192
+    result = {}
+    for bits in (8, 4):
+        few, many = (host_instructions(MATVEC, rows, cols, bits, times) for times in (2, 12))
+        result[f"int{bits}"] = {"instructions_per_mac": round((many - few) / (10 * rows * cols), 3)}
+    return result
+
+
+def host_tokens(path):
+    """Instructions a token on this computer, at the start of a text."""
+    few, many = (host_instructions(TOKENS, path, count) for count in (1, 3))
+    return (many - few) // 2
+
+
+def flash(path, count):
+    """Bytes read by opening, by a prompt's token and by a written token, and the cache's hit rate by its size."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = pathlib.Path(folder) / "tokens"
+        np.asarray(held_out(Packed.load(path), count), dtype="<u2").tofile(tokens)
+        return json.loads(run(SCRIPT, path, tokens, heapsize="64m", timeout=None).stdout)
+
+
+def table(title, head, rows):
+    """Print a Markdown table."""
+    print(f"\n**{title}**\n\n| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for row in rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |")
+
+
+def measure(models, tokens):
+    """All of build/bench.json."""
+    result = {"kernels": {}, "tokens": {}, "flash": {}, "heap": {}}
+    try:
+        result["kernels"]["viper"] = {
+            bits: {"instructions_per_mac": {"x86-64": cost["instructions_per_mac"]}}
+            for bits, cost in host_kernels().items()}
+        for path in models:
+            result["tokens"][path.stem] = {"x86-64": {"instructions": host_tokens(path)}}
+    except UserError as error:
+        print(f"left out: instructions on this computer ({error})")
+    for path in models:
+        found = flash(path, tokens)
+        result["flash"][path.stem] = {
+            "opening_bytes": found["opening"],
+            "expert_bytes_per_token": found["expert"] * found["layers"] if found["expert"] else 0,
+            "bytes_per_token": found["cache"]["0"]["bytes_per_token"], "hit_rate": found["cache"]["0"]["hit_rate"],
+            "prompt_bytes_per_token": found["prompt"], "cache": found["cache"]}
+        facts = json.loads(path.with_suffix(".json").read_text()) if path.with_suffix(".json").is_file() else {}
+        result["heap"][path.stem] = {"peak": facts.get("heap"), "per_token": 0, "ram": facts.get("ram")}
+    return result
+
+
+def merge_boards(result, models):
+    """Add the firmwares' counts, where they are built."""
+    from tools import boards
+
+    if hasattr(boards, "add_counts"): boards.add_counts(result, models)
+
+
+def show(result):
+    rows = [(family, bits, machine, cost) for family, kinds in result["kernels"].items() for bits, kind in kinds.items()
+            for machine, cost in kind["instructions_per_mac"].items()]
+    table("Instructions a multiply-accumulate, whole matrices", ("kernels", "weights", "machine", "instructions"), rows)
+    rows = [(model, machine, f"{cost['instructions']:,}") for model, machines in result["tokens"].items()
+            for machine, cost in machines.items()]
+    table("Instructions a token, at the start of a text", ("model", "machine", "instructions"), rows)
+    rows = []
+    for model, f in result["flash"].items():
+        prompts = ", ".join(f"{size:,.0f} (of {count})" for count, size in f["prompt_bytes_per_token"].items())
+        rows.append((model, f"{f['opening_bytes']:,}", f"{f['expert_bytes_per_token']:,}", f"{f['bytes_per_token']:,.0f}", prompts))
+    table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
+                                       "reading a prompt, a token"), rows)
+    rows = [(model, f"{entry['slots']}", f"{100 * entry['hit_rate']:.0f}%", f"{entry['bytes_per_token']:,.0f}")
+            for model, f in result["flash"].items() if f["expert_bytes_per_token"] for entry in f["cache"].values()]
+    table("Expert cache", ("model", "experts kept", "hits", "bytes a token"), rows)
+
+
+@command
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
+    parser.add_argument("--tokens", type=int, default=512, help="of held-out text for reads and hits")
+    args = parser.parse_args(argv)
+    if args.tokens < 256:
+        raise UserError("--tokens must be 256 or more")
+    models = args.models or sorted((ROOT / "weights").glob("*.scribe"))
+    result = measure(models, args.tokens)
+    merge_boards(result, models)
+    show(result)
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"\n{OUTPUT.relative_to(ROOT)} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

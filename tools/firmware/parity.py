@@ -1,0 +1,151 @@
+"""Does a 32-bit board equal the integer reference to the bit? A packed model's logits and draws, on emulated boards.
+
+The reference reads held-out text and writes stories first (`plan`); then a board does the same with the heap locked
+(`check`) and says the CRC-32 of every token's logits and each token that it drew.
+"""
+
+import binascii
+import dataclasses
+import pathlib
+import time
+
+import numpy as np
+
+from tools import integer
+from tools.boards import Board, BoardError, files
+from tools.engines import Integer
+from tools.errors import UserError
+from tools.fileformat import Packed
+from tools.firmware import HEAP_MAX, TARGETS, images
+from tools.sampling import Sampler
+from tools.tokenizer import Tokenizer
+
+#: temperature, top_k, top_p, seed; and the opening
+STORIES = (((0, 0, 1.0, 0), "Once upon a time"), ((0.8, 40, 1.0, 7), "The fox"))
+#: Heaps to try, in KB, a board like each: Pico, Pico 2, ESP32 without and with PSRAM and what lies between.
+HEAPS = (192, 256, 320, 400, 512, 640, 800, 1024, 1536, 2048, 3072, HEAP_MAX // 1024)
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a board has to say: a line a token read, and a line a token drawn."""
+
+    path: pathlib.Path
+    text: list
+    read: list
+    stories: list  # (settings, prompt ids, lines)
+
+
+@dataclasses.dataclass
+class Result:
+    """What a board said. `different` tells of the first difference, "" for none."""
+
+    target: str
+    model: str
+    how: str
+    heap: int
+    read: int = 0
+    told: int = 0
+    mismatches: int = 0
+    different: str = ""
+    used: int = 0  # bytes of heap in use with the model open
+    seconds: float = 0
+
+    def __str__(self):
+        return (f"{self.target}: {self.model} from {self.how}: {self.read} tokens read, {self.told} told, "
+                f"{self.mismatches} mismatches{self.different and ': ' + self.different}; heap {self.heap // 1024} KB "
+                f"({self.used // 1024} in use), {(self.read + self.told) / max(self.seconds, 0.1):.0f} tokens/s under QEMU")
+
+
+def _line(logits):
+    return f"{binascii.crc32(np.asarray(logits, dtype='<i4').tobytes()):08x}"
+
+
+def plan(path, text, told):
+    """What the reference makes of token ids `text`, and of stories `told` tokens long."""
+    packed, reference = Packed.load(path), Integer(path)
+    text = [int(token) for token in text]
+    reader, stories = Tokenizer(packed.tokenizer), []
+    for settings, opening in STORIES if told else ():
+        prompt = [packed.config.bos_token_id, *(int(token) for token in reader.encode(opening))]
+        sampler = Sampler(packed.sections["HEAD", 0, 0]["params"][:2], *settings)
+        state, ids, lines = integer.State(packed.config), prompt, []
+        for _ in range(told):
+            logits = integer.forward(packed, ids, state)[-1]
+            ids = [sampler.pick(logits)]
+            lines.append(f"{_line(logits)} {ids[0]}")
+        stories.append((settings, prompt, lines))
+    return Plan(pathlib.Path(path), text, [_line(row) for row in reference.logits(text)] if text else [], stories)
+
+
+def least(packed, kind):
+    """Bytes that a model's state and, off ROMFS, its weights take at least: no smaller heap need be tried."""
+    size = 40 << 10  # the package itself
+    config = packed.config
+    for letter in config.recipe:
+        heads = config.n_kv_heads * config.head_dim * config.window
+        size += 4 * (config.d_rnn * config.conv_width if letter == "S" else heads)
+    if kind != "romfs":
+        size += sum(entry[4] for entry in packed.entries if entry[0] != b"XPRT")
+    return size
+
+
+def check(target, plans, kind="romfs", compiled=False, mpy_cross=None, heaps=HEAPS, cache=0):
+    """A Result for each plan: what a board makes of them, one after the other, in the smallest of the heaps (KB) that
+    will do. cache: bytes of RAM for experts; 0, so that each is read from the file system or used in place."""
+    march = TARGETS[target].march if compiled else None
+    image = getattr(images, kind)(files(*(todo.path for todo in plans), march=march, mpy_cross=mpy_cross))
+    how = {"romfs": "ROMFS", "littlefs": "littlefs"}[kind] + (", .mpy" if compiled else ", .py")
+    enough = [kb for kb in heaps if kb << 10 >= max(least(Packed.load(todo.path), kind) for todo in plans)]
+    for kilobytes in enough:
+        try:
+            with Board(target, kilobytes << 10, image, kind) as board:
+                board.run("import board, gc, scribe")
+                return [_check(board, todo, Result(target, todo.path.stem, how, kilobytes << 10), kind, cache)
+                        for todo in plans]
+        except BoardError as error:
+            if "MemoryError" not in error.traceback or kilobytes == enough[-1]:
+                raise
+    raise UserError(f"{target}: a heap of {heaps[-1]} KB is too small for these models")
+
+
+def _check(board, todo, result, kind, cache):
+    folder = {"romfs": "/rom", "littlefs": "/flash"}[kind]
+    board.run(f"s = None; gc.collect(); s = scribe.open('{folder}/{todo.path.name}', cache={cache})")
+    mapped = board.run("print(s._model.file.mapped)").strip() == "True"
+    if mapped != (kind == "romfs"):
+        raise UserError(f"{board.target.name}: the model is {'' if mapped else 'not '}used in place")
+    result.used = int(board.run("board.memory()").split()[0])
+    start = time.monotonic()
+    if todo.text:
+        said = board.run(f"board.read(s, {_ids(todo.text)})").split("\n")[:-1]
+        _compare(board, todo, result, said, todo.read, todo.text)
+        result.read = len(said)
+    for settings, prompt, lines in todo.stories:
+        said = board.run(f"board.tell(s, {_ids(prompt)}, {settings}, {len(lines)})").split("\n")[:-1]
+        drawn = [int(line.split()[1]) for line in lines]
+        _compare(board, todo, result, said, lines, [*prompt, *drawn], len(prompt) - 1)
+        result.told += len(said)
+    result.seconds = time.monotonic() - start
+    return result
+
+
+def _ids(ids):
+    """Code for token ids that is small on a small heap: an array made from a string, not a list from source."""
+    return f"board.ids({''.join(f'{token:04x}' for token in ids)!r})"
+
+
+def _compare(board, todo, result, said, wanted, ids, first=0):
+    """Count differing lines, and look closely at the first."""
+    wrong = [at for at, pair in enumerate(zip(said, wanted)) if pair[0] != pair[1]]
+    result.mismatches += len(wrong) + abs(len(said) - len(wanted))
+    if wrong and not result.different:
+        text = ids[: first + wrong[0] + 1]
+        there = np.array([int(v) for v in board.run(f"board.logits(s, {_ids(text)})").strip("[]\n").split(",")])
+        here = Integer(todo.path).logits(text)[-1]
+        at = np.flatnonzero(there != here)
+        values = ", ".join(f"logit {i} is {there[i]}, not {here[i]}" for i in at[:3])
+        result.different = (f"token {len(text) - 1}: {len(at)} logits differ: {values}" if len(at) else
+                            f"token {len(text) - 1}: {said[wrong[0]]}, not {wanted[wrong[0]]}")
+    elif len(said) != len(wanted) and not result.different:
+        result.different = f"{len(said)} lines, not {len(wanted)}"
