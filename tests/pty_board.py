@@ -1,6 +1,6 @@
 """The unix port of MicroPython as a board: its REPL behind a pseudo-terminal that mpremote and tools.deploy can open.
 
-A bridge carries the bytes between the two ends, counts them, and can damage or cut the line. The board's file system is
+A line carries the bytes between the two ends, counts them, and can damage or cut what it carries. The board's file system is
 littlefs in RAM, saved to a file when the process ends, so that a board can be unplugged and plugged in again.
 """
 
@@ -11,11 +11,12 @@ import random
 import select
 import signal
 import subprocess
-import termios
+import sys
 import threading
 import time
 import tty
 
+from tools.chat import serial_like
 from tools.micropython import ROOT, micropython
 
 # What the firmware of a board does before its REPL: mounts a flash file system and sets the path.
@@ -61,7 +62,63 @@ del Flash, flash, settings, json
 """
 
 
-class PtyBoard:
+class Line:
+    """Carries bytes between a board's file descriptor and `port`, a pseudo-terminal that tools open."""
+
+    def __init__(self, board=None):
+        self.board = board  # None while it is unplugged
+        self.to_board = self.from_board = 0  # bytes carried
+        self.garble = 0.0  # probability that a byte of a long write is damaged on its way to the board
+        self.cut_after = None  # bytes to the board after which the line goes dead
+        self._random = random.Random(1)
+        self._side, self._user = pty.openpty()  # the user's end stays open, so that a tool may come and go
+        tty.setraw(self._user)
+        self.port = os.ttyname(self._user)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def _carry(self):
+        while not self._stopping:
+            board = self.board
+            ready, _, _ = select.select([self._side] + ([board] if board is not None else []), [], [], 0.2)
+            try:
+                if self._side in ready:
+                    self._towards(board, os.read(self._side, 4096))
+                if board in ready:
+                    data = os.read(board, 4096)
+                    self.from_board += len(data)
+                    os.write(self._side, data)
+            except OSError:
+                time.sleep(0.05)  # the board has gone
+
+    def _towards(self, board, data):
+        if self.garble and len(data) > 20:  # commands have no checksum; frames do
+            data = bytes(b ^ 0x40 if self._random.random() < self.garble else b for b in data)
+        if self.cut_after is not None:
+            data = data[: max(0, self.cut_after - self.to_board)]
+        self.to_board += len(data)
+        while data and board is not None:
+            data = data[os.write(board, data) :]
+
+    def close(self):
+        self._stopping = True
+        self._thread.join()
+        os.close(self._side)
+        os.close(self._user)
+
+    def mpremote(self, *args, timeout=120):
+        """Run mpremote against the board; returns a CompletedProcess."""
+        return subprocess.run([sys.executable, "-m", "mpremote", "connect", self.port, "resume", *args],
+                              capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+
+    def deploy(self, *args, timeout=300):
+        """Run tools.deploy against the board; returns a CompletedProcess."""
+        return subprocess.run([sys.executable, "-m", "tools.deploy", "--port", self.port, *args],
+                              capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+
+
+class PtyBoard(Line):
     """A board on `port`. `pretend` is code that runs at boot; `heap` and `blocks` (of 4096 bytes) are its sizes."""
 
     def __init__(self, folder, heap="4m", blocks=512, pretend=""):
@@ -69,88 +126,36 @@ class PtyBoard:
         self.boot = folder / "boot.py"
         self.boot.write_text(BOOT)
         self.heap, self.blocks, self.pretend = heap, blocks, pretend
-        self.to_board = self.from_board = 0  # bytes on the wire
-        self.garble = 0.0  # probability that a byte is damaged or lost on its way to the board
-        self.cut_after = None  # bytes to the board after which the line goes dead
-        self._random = random.Random(1)
-        self._side, self._user = pty.openpty()  # the user's end stays open, so that a tool may come and go
-        tty.setraw(self._user)
-        self.port = os.ttyname(self._user)
-        self._stopping = False
-        self._start()
-        self._thread = threading.Thread(target=self._carry, daemon=True)
-        self._thread.start()
+        super().__init__()
+        self.plug()
 
-    def _start(self):
-        self.pid, self._master = pty.fork()
+    def plug(self):
+        """Power on."""
+        self.cut_after = None
+        self.pid, board = pty.fork()
         if not self.pid:
             os.environ["SCRIBE_BOARD"] = json.dumps(
                 {"flash": str(self.flash), "blocks": self.blocks, "pretend": self.pretend})
+            os.environ.pop("MICROPYPATH", None)
             os.execv(micropython(), [micropython(), "-X", f"heapsize={self.heap}", "-i", str(self.boot)])
-        # Like a serial line: bytes as they are, but for Ctrl-C, which interrupts.
-        mode = termios.tcgetattr(self._master)
-        mode[0] = 0
-        mode[1] = 0
-        mode[3] = termios.ISIG | termios.NOFLSH
-        mode[6] = list(mode[6])
-        for key in (termios.VQUIT, termios.VSUSP):
-            mode[6][key] = b"\0"
-        termios.tcsetattr(self._master, termios.TCSANOW, mode)
+        serial_like(board)
         seen = b""
         end = time.monotonic() + 20
         while not seen.endswith(b">>> "):
-            if not select.select([self._master], [], [], max(0, end - time.monotonic()))[0]:
+            if not select.select([board], [], [], max(0, end - time.monotonic()))[0]:
                 raise AssertionError(f"the board did not boot: {seen!r}")
-            seen += os.read(self._master, 4096)
-
-    def _carry(self):
-        while not self._stopping:
-            ready, _, _ = select.select([self._side, self._master], [], [], 0.2)
-            try:
-                if self._side in ready:
-                    self._towards_board(os.read(self._side, 4096))
-                if self._master in ready:
-                    data = os.read(self._master, 4096)
-                    self.from_board += len(data)
-                    os.write(self._side, data)
-            except OSError:
-                if self._stopping:
-                    return
-                time.sleep(0.05)  # the board is off
-
-    def _towards_board(self, data):
-        if self.garble and len(data) > 20:  # the tool's commands have no checksum; its frames do
-            data = bytes(b ^ 0x40 if self._random.random() < self.garble else b for b in data)
-        if self.cut_after is not None:
-            data = data[: max(0, self.cut_after - self.to_board)]
-        self.to_board += len(data)
-        while data:
-            data = data[os.write(self._master, data) :]
+            seen += os.read(board, 4096)
+        self.board = board
 
     def unplug(self):
         """Power off, at once."""
+        board, self.board = self.board, None
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        os.close(self._master)
-
-    def plug(self):
-        """Power on again."""
-        self.cut_after = None
-        self._start()
+        time.sleep(0.25)  # the line looks at the board no longer
+        os.close(board)
 
     def close(self):
-        self._stopping = True
-        self._thread.join()
-        try:
+        super().close()
+        if self.board is not None:
             self.unplug()
-        except (OSError, ChildProcessError):
-            pass
-        os.close(self._side)
-        os.close(self._user)
-
-    def mpremote(self, *args, timeout=120):
-        """Run mpremote against the board; returns a CompletedProcess."""
-        import sys
-
-        return subprocess.run([sys.executable, "-m", "mpremote", "connect", self.port, "resume", *args],
-                              capture_output=True, text=True, timeout=timeout, cwd=ROOT)

@@ -244,7 +244,9 @@ def test_bad_prompt(scribe):
 def test_ctrl_c_stops_a_story_and_the_object_stays_usable(scribe):
     """An interrupt at many points of a step: the next story is that of a fresh model."""
     out = scribe("""
-from scribe import recurrence
+from scribe import feedforward, model, recurrence, sampler
+for module in (feedforward, model, sampler):
+    module.heap_lock = module.heap_unlock = lambda: None  # the traps below need the heap
 whole = s.write("A", seed=3, max_tokens=30)
 K = recurrence.k
 left = 0
@@ -269,6 +271,40 @@ print()
 print("same", same)
 """)
     assert out.strip().endswith("same 17") and out.count("(stopped)") == 17
+
+
+def test_a_real_ctrl_c_leaves_the_heap_unlocked(packed, micropython, tmp_path):
+    """SIGINT in the middle of a locked step, over and over; then the story of a fresh model."""
+    import os
+    import signal
+    import subprocess
+    import time
+
+    from tools import micropython as mp
+
+    code = f"""
+import scribe
+s = scribe.open({str(packed['hybrid'][0])!r}, 0)
+whole = s.write("A", seed=3, max_tokens=30)
+print("ready")
+stopped = 0
+for i in range(5):
+    s.tell("A", seed=i, temperature=0, max_tokens=1000000)
+    stopped += 1
+print()
+print(stopped, s.write("A", seed=3, max_tokens=30) == whole)
+"""
+    process = subprocess.Popen([mp.micropython(), "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env={**os.environ, "MICROPYPATH": mp.PATH}, start_new_session=True)
+    assert process.stdout.readline() == "ready\n"
+    seen = ""
+    for i in range(5):
+        time.sleep(0.2 + 0.013 * i)
+        os.killpg(process.pid, signal.SIGINT)
+        while "(stopped)" not in seen:
+            seen += process.stdout.read(1)
+        seen = seen.split("(stopped)", 1)[1]
+    assert (seen + process.stdout.read()).strip().endswith("5 True")
 
 
 def test_stats_count_what_was_read(scribe, packed):

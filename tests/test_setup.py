@@ -124,12 +124,10 @@ def test_unknown_model_lists_those_there(tmp_path, monkeypatch):
     assert story.find_model(str(tmp_path / "b.scribe")) == (tmp_path / "b.scribe").resolve()
 
 
-def test_heap_comes_from_the_card_or_the_user(tmp_path):
+def test_heap_is_a_boards_or_the_users(tmp_path):
     model = tmp_path / "m.scribe"
     model.write_bytes(bytes(1000))
-    assert story.heap_for(model) == 1000 + story.SPARE_HEAP
-    (tmp_path / "m.json").write_text('{"heap": "3m"}')
-    assert story.heap_for(model) == 3 << 20
+    assert story.heap_for(model) == 8 << 20
     assert story.heap_for(model, "300k") == 300 << 10
     for bad in ("", "lots", "1", "-8m", "3g", "99999m"):
         with pytest.raises(UserError, match="heap"):
@@ -159,8 +157,8 @@ class Scribe:
     def tell(self, prompt, **options):
         print(prompt, sorted(options.items()))
     def stats(self):
-        return {"tokens": 12, "tokens_per_second": 2.5, "flash_bytes_per_token": 1024, "ram_bytes": 5000,
-                "ram": {"state": 1000, "brain": 4000}, "seed": 9}
+        return {"tokens": 12, "tokens_per_second": 2.5, "flash_bytes_per_token": 1024, "cache_hit_rate": 0.5,
+                "ram_bytes": 5000, "ram": {"state": 1000, "brain": 4000}, "seed": 9}
 def open(path=None):
     %s
     return Scribe()
@@ -183,8 +181,8 @@ def test_story_runs_the_device_package(tmp_path, monkeypatch, capfd, micropython
     else:
         assert out.startswith(
             said + " [('max_tokens', 5), ('seed', 9), ('temperature', 0.8), ('top_k', 40), ('top_p', 1.0)]")
-        assert out.endswith("\n[12 tokens, 2.5 tokens/s, 1024 flash bytes/token, 5 KB of RAM (brain 4 KB, state 1 KB), "
-                            "seed 9]\n")
+        assert out.endswith("\n[12 tokens, 2.5 tokens/s, 1024 flash bytes/token, 50% of experts from RAM, "
+                            "5 KB of RAM (brain 4 KB, state 1 KB), seed 9]\n")
         assert err == ""
 
 

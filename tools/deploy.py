@@ -95,8 +95,7 @@ class Plan:
             bar.file(path.rsplit("/", 1)[-1])
             self.transfer.folder(path.rpartition("/")[0])
             self.transfer.put(path, self.files[path], bar, self.looked[path])
-            for twin in _twins(path):
-                self.transfer.remove(twin)
+        self.transfer.remove(*(twin for path in self.files for twin in _twins(path)))
 
 
 def _twins(path):

@@ -95,8 +95,9 @@ class Transfer:
         """Bytes of a file on the board, -1 where there is none."""
         return int(self._run(f"print(scribe_size({path!r}))"))
 
-    def remove(self, path):
-        self._run(f"scribe_remove({path!r})")
+    def remove(self, *paths):
+        """Remove whichever of these files are there."""
+        self._run(f"for p in {paths!r}:\n scribe_remove(p)")
 
     def folder(self, path):
         """Make a folder on the board, and those above it."""

@@ -42,6 +42,26 @@ class Editor:
         self._write = write
         self._history = []
         self._after_return = False
+        self._ahead = bytearray()  # typed while a story was written
+        self._poll = None
+        try:
+            from select import POLLIN, poll
+
+            self._poll = poll()
+            self._poll.register(sys.stdin, POLLIN)
+        except (ImportError, OSError):
+            pass
+
+    def stopped(self):
+        """Whether Ctrl-C lies among what was typed since: firmware without a keyboard interrupt shows it no other way.
+        The rest is kept for the next line."""
+        while self._poll and self._poll.poll(0):
+            byte = self._read(1)
+            if not byte or byte[0] == 3:
+                return bool(byte)
+            if len(self._ahead) < LONGEST:
+                self._ahead.extend(byte)
+        return False
 
     def line(self, prompt):
         """The next line, or None for Ctrl-D on an empty one. Raises KeyboardInterrupt for Ctrl-C."""
@@ -86,6 +106,10 @@ class Editor:
                     self._write(character)
 
     def _byte(self):
+        if self._ahead:
+            byte = self._ahead[0]
+            self._ahead = self._ahead[1:]
+            return byte
         byte = self._read(1)
         if not byte:  # the other end is closed
             return 4
@@ -132,6 +156,9 @@ class Lines:
         self._readline = readline
         self._write = write
 
+    def stopped(self):
+        return False
+
     def line(self, prompt):
         self._write(prompt)
         raw = self._readline()
@@ -147,6 +174,9 @@ class Lines:
 
 class Asked:
     """Reads lines by `input()`, where standard input gives no bytes: history and editing are the port's, ASCII only."""
+
+    def stopped(self):
+        return False
 
     def line(self, prompt):
         try:
@@ -241,6 +271,9 @@ class Chat:
         try:
             for piece in scribe.stream(self._opening, **self._settings):
                 write(piece)
+                if self._lines.stopped():
+                    stopped = ", stopped"
+                    break
         except KeyboardInterrupt:
             stopped = ", stopped"
         except (ValueError, MemoryError, OSError) as error:

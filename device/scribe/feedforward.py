@@ -5,7 +5,10 @@
 """
 
 from . import kernels as k
+from .buffers import heap_lock, heap_unlock
 from .linear import Linear
+
+ERRORS = (MemoryError, OSError, ValueError)
 
 
 class GatedMLP:
@@ -60,7 +63,15 @@ class Experts:
 
     def read(self, expert):
         """The expert's bytes, from RAM or flash."""
-        return self._library.expert(self._first + expert)
+        try:
+            return self._library.expert(self._first + expert)
+        except ERRORS:
+            pass
+        heap_unlock()  # what went wrong can't be said while the heap is locked: once more without
+        try:
+            return self._library.expert(self._first + expert)
+        finally:
+            heap_lock()
 
     def add(self, x, n, probability, buf, work):
         """x += probability * Expert(n), the expert's bytes in `buf`."""

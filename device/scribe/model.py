@@ -7,7 +7,7 @@
 
 from . import kernels as k
 from .attention import Attention
-from .buffers import Work, ints, zeros
+from .buffers import Work, heap_lock, heap_unlock, ints, zeros
 from .feedforward import Experts, GatedMLP
 from .library import Library
 from .linear import Linear, Norm
@@ -28,7 +28,6 @@ class State:
         self.model = model
         self.layers = [layer.temporal.new_state() for layer in model.layers]
         self.phases = zeros(len(model.turns))
-        self._kept = zeros(3 + len(model.turns))
         self.reset()
 
     def reset(self):
@@ -46,17 +45,11 @@ class State:
             angle = position * turn & 0xFFFFFFFF
             self.phases[i] = (angle ^ 0x80000000) - 0x80000000
 
-    def keep(self):
-        """Note the place, to come back to for each layer of a chunk."""
-        self._kept[0], self._kept[1], self._kept[2] = self.first, self.slot, self.used
-        for i in range(len(self.phases)):
-            self._kept[3 + i] = self.phases[i]
-
-    def go_back(self):
-        """To where `keep` was called."""
-        self.first, self.slot, self.used = self._kept[0], self._kept[1], self._kept[2]
-        for i in range(len(self.phases)):
-            self.phases[i] = self._kept[3 + i]
+    def back(self, count, first, slot, used):
+        """Back by `count` tokens, to the given place: the next layer of a chunk begins there."""
+        self.first, self.slot, self.used = first, slot, used
+        for _ in range(count):
+            k.advance(self.phases, self.model.turns_back, len(self.phases))
 
     def advance(self):
         """On to the next token's place."""
@@ -161,6 +154,7 @@ class Model:
         attention = [layer.temporal for layer in self.layers if isinstance(layer.temporal, Attention)]
         self.window = attention[0].window if attention else 1
         self.turns = attention[0].turns if attention else ints(())
+        self.turns_back = ints([-turn for turn in self.turns])
         wide = max(d, config["d_ff"], config["d_expert"], config["n_experts"], config["d_rnn"],
                    config["n_heads"] * config["head_dim"])
         packed = max([layer.packed() for layer in self.layers] + [self._head.packed()])
@@ -172,28 +166,40 @@ class Model:
     def step(self, token, state, head=True):
         """Read one token; with `head`, leave the next one's logits in `logits`. Allocates nothing."""
         x, work = self.x, self.work
-        k.embed(x, self._embedding, self._embed, token, self._embed_scale, self._embed_shift)
-        for i in range(len(self.layers)):
-            self.layers[i].step(x, state.layers[i], state, work)
-        state.advance()
-        if head:
-            self._norm.run(work.n, x, work.tables)
-            self._head.pack(work.px, work.n)
-            self._head.run(self.logits, work.px, self._head_buf)
-            if self._cap:
-                k.softcap(self.logits, work.tables, len(self.logits), self._cap)
+        heap_lock()
+        try:
+            k.embed(x, self._embedding, self._embed, token, self._embed_scale, self._embed_shift)
+            for i in range(len(self.layers)):
+                self.layers[i].step(x, state.layers[i], state, work)
+            state.advance()
+            if head:
+                self._norm.run(work.n, x, work.tables)
+                self._head.pack(work.px, work.n)
+                self._head.run(self.logits, work.px, self._head_buf)
+                if self._cap:
+                    k.softcap(self.logits, work.tables, len(self.logits), self._cap)
+        finally:
+            heap_unlock()
 
     def read(self, tokens, state):
         """Read a prompt's tokens without their logits, a chunk at a time, layer by layer. The state is that of as many
-        `step`s, to the bit; each expert is read at most once a layer and chunk."""
-        work = self.work
+        `step`s, to the bit; each expert is read at most once a layer and chunk. Allocates nothing."""
         at = 0
-        while at < len(tokens):
-            count = min(len(work.xs), len(tokens) - at)
-            for i in range(count):
-                k.embed(work.xs[i], self._embedding, self._embed, tokens[at + i], self._embed_scale, self._embed_shift)
-            state.keep()
-            for i in range(len(self.layers)):
-                state.go_back()
-                self.layers[i].read(count, state.layers[i], state, work)
-            at += count
+        heap_lock()
+        try:
+            while at < len(tokens):
+                at += self._read_chunk(tokens, at, state)
+        finally:
+            heap_unlock()
+
+    def _read_chunk(self, tokens, at, state):
+        work = self.work
+        count = min(len(work.xs), len(tokens) - at)
+        for i in range(count):
+            k.embed(work.xs[i], self._embedding, self._embed, tokens[at + i], self._embed_scale, self._embed_shift)
+        first, slot, used = state.first, state.slot, state.used
+        for i in range(len(self.layers)):
+            if i:
+                state.back(count, first, slot, used)
+            self.layers[i].read(count, state.layers[i], state, work)
+        return count

@@ -4,7 +4,7 @@ The same logits, settings and seed draw the same token on every machine.
 """
 
 from . import kernels as k
-from .buffers import ints, zeros
+from .buffers import heap_lock, heap_unlock, ints, zeros
 
 DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 1.0}
 
@@ -88,6 +88,13 @@ class Sampler:
 
     def pick(self, logits):
         """The next token. Allocates nothing."""
+        heap_lock()
+        try:
+            return self._pick(logits)
+        finally:
+            heap_unlock()
+
+    def _pick(self, logits):
         best = k.argmax(logits, len(logits))
         if self._greedy:
             return best

@@ -15,7 +15,7 @@ from tools import integer
 from tools.boards import Board, BoardError, files
 from tools.engines import Integer
 from tools.errors import UserError
-from tools.fileformat import Packed
+from tools.fileformat import Packed, read_sections
 from tools.firmware import HEAP_MAX, TARGETS, images
 from tools.sampling import Sampler
 from tools.tokenizer import Tokenizer
@@ -78,15 +78,15 @@ def plan(path, text, told):
     return Plan(pathlib.Path(path), text, [_line(row) for row in reference.logits(text)] if text else [], stories)
 
 
-def least(packed, kind):
+def least(path, kind):
     """Bytes that a model's state and, off ROMFS, its weights take at least: no smaller heap need be tried."""
     size = 40 << 10  # the package itself
-    config = packed.config
+    config = Packed.load(path).config
     for letter in config.recipe:
         heads = config.n_kv_heads * config.head_dim * config.window
         size += 4 * (config.d_rnn * config.conv_width if letter == "S" else heads)
     if kind != "romfs":
-        size += sum(entry[4] for entry in packed.entries if entry[0] != b"XPRT")
+        size += sum(len(part) for key, part in read_sections(path.read_bytes()).items() if key[0] not in ("CONF", "XPRT"))
     return size
 
 
@@ -96,7 +96,7 @@ def check(target, plans, kind="romfs", compiled=False, mpy_cross=None, heaps=HEA
     march = TARGETS[target].march if compiled else None
     image = getattr(images, kind)(files(*(todo.path for todo in plans), march=march, mpy_cross=mpy_cross))
     how = {"romfs": "ROMFS", "littlefs": "littlefs"}[kind] + (", .mpy" if compiled else ", .py")
-    enough = [kb for kb in heaps if kb << 10 >= max(least(Packed.load(todo.path), kind) for todo in plans)]
+    enough = [kb for kb in heaps if kb << 10 >= max(least(todo.path, kind) for todo in plans)]
     for kilobytes in enough:
         try:
             with Board(target, kilobytes << 10, image, kind) as board:

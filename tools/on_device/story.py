@@ -12,11 +12,11 @@ def kilobytes(size):
 def figures(stats):
     """One line: what the story cost."""
     speed = stats["tokens_per_second"]  # None where a story was too short to time
-    return "%d tokens, %s tokens/s, %d flash bytes/token (%d%% of experts were in RAM), %s of RAM (%s), seed %d" % (
+    return "%d tokens, %s tokens/s, %d flash bytes/token%s, %s of RAM (%s), seed %d" % (
         stats["tokens"],
         "?" if speed is None else "%.1f" % speed,
         stats["flash_bytes_per_token"],
-        int(100 * stats["cache_hit_rate"]),
+        ", %d%% of experts from RAM" % int(100 * stats["cache_hit_rate"]) if stats["cache_hit_rate"] else "",
         kilobytes(stats["ram_bytes"]),
         ", ".join("%s %s" % (part, kilobytes(size)) for part, size in sorted(stats["ram"].items())),
         stats["seed"],
