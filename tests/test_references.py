@@ -201,3 +201,34 @@ def test_positions_never_run_out(packed):
     near, far = integer.State(model.config), integer.State(model.config)
     far.phases = far.phases + (1 << 32)
     assert (integer.forward(model, tokens, near) == integer.forward(model, tokens, far)).all()
+
+
+def tree_scan(a, x):
+    """h[t] = a[t] h[t-1] + x[t] by doubling: pairs (a, x) combine as (a1 a2, a2 x1 + x2) (Blelloch 1990)."""
+    a, x, step = a.copy(), x.copy(), 1
+    while step < len(x):
+        x[step:] = a[step:] * x[:-step] + x[step:]
+        a[step:] = a[step:] * a[:-step]
+        step *= 2
+    return x
+
+
+def test_a_recurrence_is_the_same_as_a_tree_and_in_line():
+    """By hand: inputs 6, 4, 2, 8 with fade 1/2 give 6, 7, 5.5, 10.75. And the S layer's own states, whose gates look
+    only at the arriving token, are those of a tree over its decays and inputs."""
+    np.testing.assert_array_equal(tree_scan(np.full(4, 0.5), np.array([6.0, 4, 2, 8])), [6, 7, 5.5, 10.75])
+    config, seen = models.GRIFFIN, {}
+    weights = models.random_weights(config)
+    n = RNG.normal(size=(70, config.d_model))
+
+    def watch(name, values):
+        seen.setdefault(name, []).append(values)
+        return values
+
+    state = floating.State(config).layers[0]
+    floating.recurrence(config, weights, "layers.0.recurrence", n, state, True, watch)
+    r, i = (floating.sigmoid(gate) for gate in seen["gates"])
+    log_a = -8 * np.logaddexp(0, weights["layers.0.recurrence.lam"]) * r
+    a, root = np.exp(log_a), np.sqrt(-np.expm1(2 * log_a))
+    a[0], root[0] = 0, 1
+    np.testing.assert_allclose(tree_scan(a, root * i * seen["conv"][0]), seen["state"][0], rtol=1e-9, atol=1e-9)

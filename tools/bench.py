@@ -136,7 +136,8 @@ def show(result):
     rows = []
     for model, f in result["flash"].items():
         prompts = ", ".join(f"{size:,.0f} (of {count})" for count, size in f["prompt_bytes_per_token"].items())
-        rows.append((model, f"{f['opening_bytes']:,}", f"{f['expert_bytes_per_token']:,}", f"{f['bytes_per_token']:,.0f}", prompts))
+        rows.append((model, f"{f['opening_bytes']:,}", f"{f['expert_bytes_per_token']:,}",
+                     f"{f['bytes_per_token']:,.0f}", prompts))
     table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
                                        "reading a prompt, a token"), rows)
     rows = [(model, f"{entry['slots']}", f"{100 * entry['hit_rate']:.0f}%", f"{entry['bytes_per_token']:,.0f}")

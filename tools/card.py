@@ -85,16 +85,19 @@ def measure(path, text, documents=None):
 
 def table(facts):
     """The facts as a Markdown table."""
-    rows = [("recipe", facts["recipe"]), ("parameters", f"{facts['parameters']:,}, {facts['active_parameters']:,} of them used by a token"),
+    rows = [("recipe", facts["recipe"]),
+            ("parameters", f"{facts['parameters']:,}, {facts['active_parameters']:,} of them used by a token"),
             ("file", f"{facts['bytes']:,} bytes, SHA-256 `{facts['sha256']}`"),
             ("heap", f"{facts['heap']:,} bytes on the 64-bit unix port, of which " + ", ".join(
                 f"{part} {size:,}" for part, size in facts["ram"].items())),
             ("flash read", f"{facts['flash_bytes_per_token']:,} bytes a token")]
     if "quality" in facts:
         q = facts["quality"]
-        rows += [(f"{name}, bits per byte", f"{q[name]['bits_per_byte']:.4f} ({q[name]['nats_per_token']:.4f} nats per token)")
-                 for name in ("float", "standin", "integer")]
-        rows += [("measured on", f"{q['text']}: {q['documents']} documents, {q['tokens']:,} tokens, {q['bytes']:,} bytes")]
+        for name in ("float", "standin", "integer"):
+            figures = f"{q[name]['bits_per_byte']:.4f} ({q[name]['nats_per_token']:.4f} nats per token)"
+            rows.append((f"{name}, bits per byte", figures))
+        rows.append(("measured on", f"{q['text']}: {q['documents']} documents, {q['tokens']:,} tokens, "
+                     f"{q['bytes']:,} bytes"))
     return "\n".join(["| | |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
 
 

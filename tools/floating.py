@@ -90,7 +90,9 @@ def rotate(x, positions, config):
     half = width // 2
     angle = positions[:, None] * config.rotary_base ** (-np.arange(half) * 2 / width)
     cos, sin = np.cos(angle), np.sin(angle)
-    first, second = (slice(0, width, 2), slice(1, width, 2)) if config.rotary_interleaved else (slice(half), slice(half, width))
+    first, second = slice(half), slice(half, width)
+    if config.rotary_interleaved:
+        first, second = slice(0, width, 2), slice(1, width, 2)
     y = x.copy()
     y[..., first] = x[..., first] * cos - x[..., second] * sin
     y[..., second] = x[..., first] * sin + x[..., second] * cos
@@ -101,7 +103,10 @@ def attention(config, w, name, n, state, position, watch):
     """The A layer: grouped-query attention to the last `window` tokens, the token itself included."""
     steps = len(n)
     positions = np.arange(position, position + steps)
-    heads = lambda y, count: y.reshape(steps, count, config.head_dim).swapaxes(0, 1)
+
+    def heads(y, count):
+        return y.reshape(steps, count, config.head_dim).swapaxes(0, 1)
+
     q = watch("q", rotate(heads(watch("q", linear(n, w, name + ".q")), config.n_heads), positions, config))
     k = watch("k", rotate(heads(watch("k", linear(n, w, name + ".k")), config.n_kv_heads), positions, config))
     v = watch("v", heads(linear(n, w, name + ".v"), config.n_kv_heads))

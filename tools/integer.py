@@ -70,6 +70,11 @@ def activate(y, table, shift):
     return round_shift(y * TABLES.lookup(table, x + 65536), 15)
 
 
+def sigmoid(gate):
+    """A gate's sigmoid, 15 fraction bits."""
+    return TABLES.lookup("sigmoid", (gate << GATE_SHIFT) + 65536)
+
+
 def recurrence(section, x, n, state, first, watch):
     """The S layer, RG-LRU and all; adds to the residual stream x."""
     act_shift, conv_shift, state_shift, gate_shift = section["recurrence.params"]
@@ -83,7 +88,6 @@ def recurrence(section, x, n, state, first, watch):
         acc = int32(acc + tail[s : s + len(n)] * taps[:, s])
     u = saturate(round_shift(acc, conv_shift), watch, "conv")
 
-    sigmoid = lambda y: TABLES.lookup("sigmoid", (y << GATE_SHIFT) + 65536)
     r = sigmoid(matvec(u, section["recurrence.gate_a"], watch, "gates"))
     i = sigmoid(matvec(u, section["recurrence.gate_i"], watch, "gates"))
     iu = round_shift(i * u, 15)
@@ -110,7 +114,9 @@ def recurrence(section, x, n, state, first, watch):
 def rotate(x, phases, config):
     """Rotary embedding of x [heads, T, head_dim] by 32-bit turns phases [T, rotary_dim / 2]."""
     width, half = config.rotary_dim, config.rotary_dim // 2
-    first, second = (slice(0, width, 2), slice(1, width, 2)) if config.rotary_interleaved else (slice(half), slice(half, width))
+    first, second = slice(half), slice(half, width)
+    if config.rotary_interleaved:
+        first, second = slice(0, width, 2), slice(1, width, 2)
     s, c = TABLES.sin(phases), TABLES.sin(phases + (1 << 30))
     u, v = x[..., first], x[..., second]
     y = x.copy()
@@ -135,7 +141,9 @@ def attention(config, section, x, n, state, phases, watch):
     """The A layer; adds to the residual stream x. phases [T, rotary_dim / 2]."""
     top, mantissa, shift = section["attention.params"]
     steps = len(n)
-    heads = lambda y, count: y.reshape(steps, count, config.head_dim).swapaxes(0, 1)
+
+    def heads(y, count):
+        return y.reshape(steps, count, config.head_dim).swapaxes(0, 1)
 
     def clamp(y, name):
         watch(name, y, int(np.count_nonzero(np.abs(y) > top)))
@@ -242,7 +250,8 @@ def forward(packed, tokens, state=None, watch=None, last_only=False):
         # both halves read the same n, so the order of the two additions does not matter
         if config.d_ff:
             act_shift, hidden_shift = section["mlp.params"]
-            hidden = gated_mlp(n, section["mlp.gate"], section["mlp.up"], activation, act_shift, hidden_shift, note, "dense_")
+            gate, up = section["mlp.gate"], section["mlp.up"]
+            hidden = gated_mlp(n, gate, up, activation, act_shift, hidden_shift, note, "dense_")
             x = matvec(hidden, section["mlp.down"], residual=x)
         if config.n_experts:
             x = experts(packed, i, section, x, n, activation, note)

@@ -186,7 +186,8 @@ class Packer:
         records["recurrence.decay"] = fixed(standin.decay(w[at + "recurrence.lam"]), 32, DECAY_POINT)
         state = min(self.point(i, "state", STATE_LIMIT, STATE_POINT, WIDE_HEADROOM), 15 + conv)
         gated = min(self.point(i, "gated"), state + branch - 16)
-        records["recurrence.params"] = [13 - branch, u + tap_point - conv, 15 + conv - state, state + branch - 16 - gated]
+        records["recurrence.params"] = [13 - branch, u + tap_point - conv, 15 + conv - state,
+                                        state + branch - 16 - gated]
         return self.place(at + "recurrence.out", gated, self.residual_point, ADD)
 
     def attention(self, i, at, point, records):
