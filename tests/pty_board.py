@@ -1,7 +1,7 @@
 """The unix port of MicroPython as a board: its REPL behind a pseudo-terminal that mpremote and tools.deploy can open.
 
-A line carries the bytes between the two ends, counts them, and can damage or cut what it carries. The board's file system is
-littlefs in RAM, saved to a file when the process ends, so that a board can be unplugged and plugged in again.
+A line carries the bytes between the two ends, counts them, and can damage or cut what it carries. The board's file
+system is littlefs on a file, so that a board can be unplugged and plugged in again.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import pty
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +18,10 @@ import time
 import tty
 
 from tools.chat import serial_like
-from tools.micropython import ROOT, micropython
+from tools.micropython import ROOT, micropython, run
 
 # What the firmware of a board does before its REPL: mounts a flash file system and sets the path.
-BOOT = """
+FLASH = """
 import os, sys, vfs, json
 settings = json.loads(os.getenv("SCRIBE_BOARD"))
 class Flash:
@@ -45,6 +46,8 @@ class Flash:
             self.file.flush()
         return {4: self.blocks, 5: 4096, 6: 0}.get(op, 0)
 flash = Flash(settings["flash"], settings["blocks"])
+"""
+BOOT = FLASH + """
 if flash.new:
     vfs.VfsLfs2.mkfs(flash)
 vfs.mount(vfs.VfsLfs2(flash), "/flash")
@@ -53,12 +56,23 @@ sys.path[:] = ["", ".frozen", "/flash/lib"]
 if settings["pretend"]:
     class Pretend:
         def __init__(self, real, **other):
-            self.__dict__.update(other)
+            for name in other:
+                setattr(self, name, other[name])
             self.real = real
         def __getattr__(self, name):
             return getattr(self.real, name)
     exec(settings["pretend"])
 del Flash, flash, settings, json
+"""
+
+
+#: What is on the flash, whatever the board is doing just then.
+LOOK = FLASH + """
+import hashlib, binascii
+vfs.mount(vfs.VfsLfs2(flash, readsize=32), "/flash", readonly=True)
+for name, kind, *_ in os.ilistdir("/flash"):
+    if kind == 0x8000:
+        print("/flash/" + name, binascii.hexlify(hashlib.sha256(open("/flash/" + name, "rb").read()).digest()).decode())
 """
 
 
@@ -70,6 +84,7 @@ class Line:
         self.to_board = self.from_board = 0  # bytes carried
         self.garble = 0.0  # probability that a byte of a long write is damaged on its way to the board
         self.cut_after = None  # bytes to the board after which the line goes dead
+        self.drop = 0  # bytes of the next long write that get lost
         self._random = random.Random(1)
         self._side, self._user = pty.openpty()  # the user's end stays open, so that a tool may come and go
         tty.setraw(self._user)
@@ -95,6 +110,8 @@ class Line:
     def _towards(self, board, data):
         if self.garble and len(data) > 20:  # commands have no checksum; frames do
             data = bytes(b ^ 0x40 if self._random.random() < self.garble else b for b in data)
+        if self.drop and len(data) > 1000:
+            data, self.drop = data[: -self.drop], 0
         if self.cut_after is not None:
             data = data[: max(0, self.cut_after - self.to_board)]
         self.to_board += len(data)
@@ -146,6 +163,14 @@ class PtyBoard(Line):
                 raise AssertionError(f"the board did not boot: {seen!r}")
             seen += os.read(board, 4096)
         self.board = board
+
+    def on_flash(self):
+        """{path: SHA-256} of the files at the top of the flash, looked at from outside, in a copy."""
+        copy = self.flash.with_suffix(".copy")
+        shutil.copy(self.flash, copy)
+        settings = json.dumps({"flash": str(copy), "blocks": self.blocks})
+        done = run(LOOK, env={"SCRIBE_BOARD": settings}, heapsize="8m")
+        return dict(line.split() for line in done.stdout.splitlines())
 
     def unplug(self):
         """Power off, at once."""

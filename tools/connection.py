@@ -24,6 +24,7 @@ OLDEST = (1, 24)
 #: Frames on the wire are no longer than this, so as many Ctrl-C's end a transfer that was cut off inside one.
 ROOM = 4400
 ANSWER = 15  # seconds for a board to answer: a file system that tidies up can take some
+PATIENCE = 0.5, 3, 3, 5  # seconds for a prompt, attempt by attempt: most boards need none
 
 LOST = (serial.SerialException, OSError)
 
@@ -171,17 +172,17 @@ class Connection:
 
     def enter(self):
         """Stop what runs and enter the raw REPL. Raises UserError where nothing, or not a REPL, answers."""
-        before, self.serial.timeout = self.serial.timeout, 1  # on a pty a read waits for this long
+        before, self.serial.timeout = self.serial.timeout, 0.1  # on a pty a read waits for this long
         said = b""
         try:
-            for attempt in range(3):
+            for attempt, patience in enumerate(PATIENCE):
                 try:
                     if attempt:
                         # Some firmware makes no interrupt of Ctrl-C while a program reads; a transfer that was cut
                         # off inside a frame takes these for the rest of it, and ends.
                         said += self._drown()
                     with contextlib.redirect_stdout(io.StringIO()):  # mpremote prints what it did not understand
-                        self.transport.enter_raw_repl(soft_reset=False, timeout_overall=3)
+                        self.transport.enter_raw_repl(soft_reset=False, timeout_overall=patience)
                     return
                 except TransportError:
                     continue
@@ -189,7 +190,7 @@ class Connection:
                 f"it says {said[-60:]!r}: is this the board's REPL port?" if said.strip(b"\x03\r\n") else
                 "press its reset button and try again; is the firmware MicroPython?"))
         except serial.SerialTimeoutException:
-            raise UserError(f"nothing reads on {self.port}: is it a board? Press its reset button and try again") from None
+            raise UserError(f"nothing reads on {self.port}: is it a board? Press its reset button, try again") from None
         except LOST as error:
             raise self.lost(error) from None
         finally:
@@ -201,10 +202,8 @@ class Connection:
             self.serial.write(b"\x03" * 100)
             time.sleep(0.002)
             said = (said + self.serial.read(self.serial.in_waiting))[-200:]
-        self.serial.timeout = 0.3
-        said += self.serial.read(4000)
-        self.serial.timeout = 1
-        return said
+        time.sleep(0.3)
+        return said + self.serial.read(self.serial.in_waiting)
 
     def lost(self, error):
         """The UserError for a connection that broke."""

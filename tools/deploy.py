@@ -125,11 +125,12 @@ def check_heap(args, about, path):
     needed = heap_needed(path, code, args.romfs)
     print(f"heap: {path.name} and the code need about {kilobytes(needed)}, {kilobytes(about.heap)} are free")
     if needed > about.heap:
-        refuse(args.force, f"{path.name} needs about {kilobytes(needed)} of heap, the board has {kilobytes(about.heap)}; "
-                           "choose a smaller model or a board with PSRAM (docs/boards.md), or try it with --force")
+        refuse(args.force, f"{path.name} needs about {kilobytes(needed)} of heap, the board has "
+                           f"{kilobytes(about.heap)}; choose a smaller model or a board with PSRAM "
+                           "(docs/boards.md), or try it with --force")
     elif budget.CODE[code].peak > about.heap and not args.romfs:
-        refuse(args.force, f"compiling the code takes {kilobytes(budget.CODE[code].peak)} of heap for a moment, the board "
-                           f"has {kilobytes(about.heap)}" + ("" if args.mpy else "; deploy with --mpy"))
+        refuse(args.force, f"compiling the code takes {kilobytes(budget.CODE[code].peak)} of heap for a moment, the "
+                           f"board has {kilobytes(about.heap)}" + ("" if args.mpy else "; deploy with --mpy"))
 
 
 def to_files(args, connection, about, path):
@@ -156,8 +157,8 @@ def to_files(args, connection, about, path):
     if not plan.fits() and not args.to:
         old = plan.replaced()
         if old is None:
-            refuse(args.force, f"{kilobytes(plan.room())} of flash are needed, {kilobytes(about.flash)} are free; remove "
-                               "what you do not need (mpremote fs ls, mpremote fs rm) or choose a smaller model")
+            refuse(args.force, f"{kilobytes(plan.room())} of flash are needed, {kilobytes(about.flash)} are free; "
+                               "remove what you do not need (mpremote fs ls, mpremote fs rm) or choose a smaller model")
     if args.check:
         return 0
     if old:

@@ -54,7 +54,7 @@ def deflated(data):
 
 
 class Transfer:
-    """Copies files over an open connection. `progress(n)` is told how far a file is, in bytes, resumed ones included."""
+    """Copies files over an open connection. `progress(n)` is told how far a file is, in bytes, resumed ones too."""
 
     def __init__(self, connection, about, raw=True, compress=True):
         self.connection = connection
@@ -64,7 +64,8 @@ class Transfer:
 
     def _load(self):
         """Send the receiver. It is made small first: comments and blank lines stay here."""
-        lines = [line for line in RECEIVER.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        lines = RECEIVER.read_text().splitlines()
+        lines = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
         code = "\n".join(lines)
         if self.compress:
             packed = base64.b64encode(deflated(code.encode())).decode()
@@ -75,8 +76,8 @@ class Transfer:
         except TransportExecError as error:
             raise UserError(f"the board can't receive files: {last_line(error)}") from None
 
-    def _run(self, code, timeout=ANSWER):
-        return self.connection.run(code, timeout)
+    def _run(self, code, timeout=None):
+        return self.connection.run(code, timeout or ANSWER)
 
     def look(self, path, data):
         """(is the whole file there?, how many bytes of it are in its .part)"""
@@ -152,16 +153,16 @@ class Transfer:
             failures = 0 if at > furthest else failures + 1
             furthest = max(furthest, at)
             if failures == TRIES:
-                raise UserError(f"{name}: {TRIES} times in a row the board did not get what was sent; try another cable "
-                                "or USB port, and look at the board's flash (docs/boards.md)")
+                raise UserError(f"{name}: {TRIES} times in a row the board did not get what was sent; try another "
+                                "cable or USB port, and look at the board's flash (docs/boards.md)")
 
     def _refused(self, name, error):
         """What the board's exception means; removes what was begun where it can't be finished."""
         what = last_line(error)
         if "ENOSPC" in what or what in ("OSError: 28", "OSError: [Errno 28]"):
             self._run(f"scribe_remove({name + '.part'!r})")
-            raise UserError(f"{name}: the board's file system is full, so nothing was kept; remove what you do not need "
-                            "(mpremote fs ls, mpremote fs rm), or pack a smaller model") from None
+            raise UserError(f"{name}: the board's file system is full, so nothing was kept; remove what you do not "
+                            "need (mpremote fs ls, mpremote fs rm), or pack a smaller model") from None
         if what.startswith("MemoryError"):
             raise UserError("the board has too little free heap to receive files; reset it and try again") from None
         raise UserError(f"{name}: the board says {what}") from None
@@ -171,8 +172,10 @@ class Transfer:
             self._send_text(data, at, opening, progress)
             return
         transport, wire = self.connection.transport, self.connection.serial
+        before = wire.timeout
         try:
             transport.exec_raw_no_follow(f"scribe_sink={opening}\nscribe_take(scribe_sink,{ROOM})")
+            wire.timeout = 0.5  # a letter that does not come is looked for again
             self._answered(b"k", 60)  # erasing a partition takes a while
             while at < len(data):
                 piece = data[at : at + CHUNK]
@@ -188,13 +191,15 @@ class Transfer:
             said, error = transport.follow(ANSWER)
         except LOST as error:
             raise self.connection.lost(error) from None
+        finally:
+            wire.timeout = before
         if error:
             raise TransportExecError(said, error.decode("utf-8", "replace"))
 
-    def _answered(self, wanted, seconds=ANSWER):
+    def _answered(self, wanted, seconds=None):
         """The board's letter; raises TransportExecError where it ended instead."""
         transport, wire = self.connection.transport, self.connection.serial
-        end = time.monotonic() + seconds
+        end = time.monotonic() + (seconds or ANSWER)
         letter = b""
         while not letter and time.monotonic() < end:
             letter = wire.read(1)

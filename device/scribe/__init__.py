@@ -36,15 +36,16 @@ def open(path=None, cache=None):
     raise MemoryError("%s needs about %d bytes of heap; %d are free" % (path, needed(path), gc.mem_free()))
 
 
-def chat(model=None):
-    """Ask for openings and write their stories, until Ctrl-D. `model`: a Scribe, or what `open` takes."""
+def chat(model=None, raw=None):
+    """Ask for openings and write their stories, until Ctrl-D. `model`: a Scribe, or what `open` takes; `raw`: whether
+    the terminal neither edits nor echoes lines (None: as this port usually has it)."""
     space = globals()
     this = space["chat"]
     try:
         from .chat import run  # puts the module in this function's place
     finally:
         space["chat"] = this
-    run(model)
+    run(model, raw)
 
 
 def find(path=None):

@@ -203,7 +203,7 @@ class Chat:
         self._lines = lines
         self._settings = {"seed": None, "max_tokens": 400}
         for name in DEFAULTS:
-            self._settings[name] = DEFAULTS[name]
+            self._settings[name] = DEFAULTS[name]  # type: ignore[assignment]
         self._opening = None
 
     def run(self):
@@ -292,7 +292,8 @@ class Chat:
         print("flash: %d bytes read a token, %d on opening the model" % (
             stats["flash_bytes_per_token"], stats["flash_bytes_opening"]))
         ram = stats["ram"]
-        print("RAM: %d bytes (%s)" % (stats["ram_bytes"], ", ".join("%s %d" % (part, ram[part]) for part in sorted(ram))))
+        parts = ", ".join("%s %d" % (part, ram[part]) for part in sorted(ram))
+        print("RAM: %d bytes (%s)" % (stats["ram_bytes"], parts))
 
 
 def _speed(stats):

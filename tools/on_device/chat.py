@@ -6,9 +6,9 @@ import sys
 
 def main():
     request = json.loads(os.getenv("SCRIBE_CHAT"))
-    from scribe.chat import run
+    import scribe
 
-    run(request["path"], request["raw"])
+    scribe.chat(request["path"], request["raw"])
 
 
 try:

@@ -1,0 +1,525 @@
+"""Deploying to a board: real MicroPython behind a pseudo-terminal, its littlefs, and every way a copy can go wrong."""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import tty
+
+import models
+import pty_board
+import pytest
+
+from tools import connection, crosscompile, deploy, package, romfs, transfer
+from tools.errors import UserError
+
+#: A ROMFS partition for the unix port, which has none: `vfs.rom_ioctl` over bytes, of the kind that ESP32 has.
+ROM = """
+import uctypes
+class Rom:
+    def __init__(self, size):
+        self.data = bytearray(size)
+    def __call__(self, op, number=0, at=0, data=0):
+        if op == 1: return 1
+        if op == 2: return memoryview(self.data)
+        if op == 3: self.data[at:at + data] = b"\\xff" * data; return 4
+        if op == 4: self.data[at:at + len(data)] = data; return 0
+        if op == 6: return 4096
+        return 0
+sys.modules["vfs"] = Pretend(vfs, rom_ioctl=Rom(600000))
+"""
+#: Version 1.22 by name.
+OLD = """
+class Old:
+    name, version, _machine, _mpy = "micropython", (1, 22, 2, ""), "Old Board with RP2040", 4870
+sys.modules["sys"] = Pretend(sys, implementation=Old)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A small packed model's path."""
+    return models.packed(models.HYBRID, tmp_path_factory.mktemp("model"), "small")[0]
+
+
+@pytest.fixture
+def board(tmp_path, leave_out):
+    """Call it for a PtyBoard."""
+    if os.name != "posix":
+        leave_out("tests behind a pseudo-terminal", "Linux or macOS")
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(contextlib.closing(pty_board.PtyBoard(tmp_path, **options)))
+
+
+@contextlib.contextmanager
+def opened(board):
+    with connection.Connection(board.port) as c:
+        yield transfer.Transfer(c, c.about())
+
+
+def names_and_digests(board, folder="/flash"):
+    """{path: SHA-256} of all files on the board, as the board reads them."""
+    code = f"""
+import os
+def scribe_walk(d):
+    for name, kind, _, size in os.ilistdir(d):
+        p = d.rstrip("/") + "/" + name
+        if kind == 0x4000: scribe_walk(p)
+        else: print(p, scribe_digest(p))
+scribe_walk({folder!r})
+"""
+    with opened(board) as t:
+        return dict(line.split() for line in t._run(code).splitlines())
+
+
+def run(board, *args):
+    """deploy's main in this process; its exit status."""
+    return deploy.main(["--port", board.port, *map(str, args)])
+
+
+def wanted(path):
+    return {f"/flash/lib/{name}": hashlib.sha256(data).hexdigest() for name, data in package.sources().items()} | {
+        f"/flash/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def test_deploys_says_what_and_skips_what_is_there(board, model, capsys):
+    b = board()
+    assert run(b, "--model", model, "--check") == 0
+    out = capsys.readouterr().out
+    assert "MicroPython 1." in out and "free: " in out and "heap: small.scribe and the code need about" in out
+    assert names_and_digests(b) == {}
+    assert run(b, "--model", model, "--main") == 0
+    main = (package.DEVICE / "main.py").read_bytes()
+    assert names_and_digests(b) == wanted(model) | {"/flash/main.py": hashlib.sha256(main).hexdigest()}
+    before = b.to_board
+    capsys.readouterr()
+    assert run(b, "--model", model) == 0
+    assert "everything was there already" in capsys.readouterr().out
+    assert b.to_board - before < 12000  # the questions, and the receiver
+    assert "once" in b.mpremote("exec", "import scribe; scribe.open().tell('once', max_tokens=3)").stdout
+
+
+def test_puts_less_than_half_of_mpremotes_bytes_on_the_wire_and_is_faster(board, tmp_path):
+    b = board()
+    data = random.Random(0).randbytes(60000) + package.sources()["scribe/tokenizer.py"]
+    (tmp_path / "file").write_bytes(data)
+    before, started = b.to_board, time.monotonic()
+    with opened(b) as t:
+        t.put("/flash/ours", data)
+    ours, ours_seconds = b.to_board - before, time.monotonic() - started
+    before, started = b.to_board, time.monotonic()
+    done = b.mpremote("fs", "cp", str(tmp_path / "file"), ":/flash/theirs")
+    theirs, their_seconds = b.to_board - before, time.monotonic() - started
+    assert done.returncode == 0, done.stderr
+    assert ours * 2 < theirs and ours_seconds < their_seconds, (ours, theirs, ours_seconds, their_seconds)
+
+
+def test_every_byte_value_survives_raw_and_as_text(board):
+    b = board()
+    data = bytes(range(256)) * 8 + b"\x03\x1b\x01\x02" * 2048 + random.Random(1).randbytes(5000) + b"\x03"
+    with opened(b) as t:
+        for raw in (True, False):
+            for compress in (True, False):
+                t.raw, t.compress = raw, compress
+                t.put(f"/flash/{raw}{compress}", data)
+    assert set(names_and_digests(b).values()) == {hashlib.sha256(data).hexdigest()}
+
+
+def test_compiled_code_takes_the_place_of_source_and_back(board, model):
+    b = board()
+    assert run(b, "--model", model) == 0
+    assert run(b, "--model", model, "--mpy") == 0
+    names = set(names_and_digests(b))
+    assert {name for name in names if name.endswith(".py")} <= {f"/flash/lib/{n}" for n in package.sources()}
+    assert "/flash/lib/scribe/story.mpy" in names and "/flash/lib/scribe/story.py" not in names
+    assert "viper" in b.mpremote("exec", "import scribe.kernels as k; print(k.name)").stdout
+    assert run(b, "--model", "none") == 0
+    assert not any(name.endswith(".mpy") for name in names_and_digests(b))
+
+
+def forked(action):
+    """Start an action in a child process, which says nothing; its process id."""
+    pid = os.fork()
+    if not pid:
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        try:
+            action()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def killed_after(action, seconds):
+    """Kill an action after so long; False where it had ended by itself."""
+    pid = forked(action)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return True
+
+
+def no_half_file(names, right):
+    """Nothing lies under a final name but what belongs there."""
+    for name, digest in names.items():
+        assert name.endswith(".part") or digest == right[name], name
+
+
+def kill_until(kills, board, action, right, rng, look):
+    """Kill an action at random points, look, let it go on; start afresh whenever it is complete."""
+    started = time.monotonic()
+    action()
+    whole, unfinished = time.monotonic() - started, 0
+    while kills:
+        names = names_and_digests(board)
+        with opened(board) as t:
+            t.remove(*names)
+        for _ in range(8):
+            if not killed_after(action, rng.uniform(0, whole)):
+                break
+            kills = max(0, kills - 1)
+            seen = look()
+            no_half_file(seen, right)
+            unfinished += any(name.endswith(".part") for name in seen)
+        action()
+        assert names_and_digests(board) == right
+    assert unfinished  # kills did fall into copies
+
+
+FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@FORKS
+@pytest.mark.slow
+def test_killed_dozens_of_times_a_copy_never_leaves_half_a_file_and_always_completes(board):
+    b = board()
+    files = {f"/flash/{n}": random.Random(n).randbytes(30000) for n in range(2)}
+
+    def copy():
+        with opened(b) as t:
+            for path, data in files.items():
+                t.put(path, data)
+
+    kill_until(32, b, copy, {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}, random.Random(5),
+               b.on_flash)
+
+
+@FORKS
+@pytest.mark.ci
+def test_the_whole_tool_killed_dozens_of_times(board, model, monkeypatch):
+    sources = package.sources()
+    monkeypatch.setattr(package, "sources", lambda: sources)  # someone may be editing them
+    b = board()
+    kill_until(24, b, lambda: run(b, "--model", model), wanted(model), random.Random(6), lambda: names_and_digests(b))
+
+
+@FORKS
+@pytest.mark.slow
+def test_power_cuts_on_the_board_at_random_points(board):
+    b, rng = board(), random.Random(7)
+    data = random.Random(8).randbytes(150000)
+    right = {"/flash/m": hashlib.sha256(data).hexdigest()}
+
+    def copy():
+        with opened(b) as t:
+            t.put("/flash/m", data)
+
+    cuts = 0
+    for _ in range(12):
+        pid = forked(copy)
+        time.sleep(rng.uniform(0.05, 0.5))
+        cuts += not os.waitpid(pid, os.WNOHANG)[0]
+        b.unplug()
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        b.plug()
+        names = b.on_flash()
+        no_half_file(names, right)
+        if "/flash/m" in names:
+            with opened(b) as t:
+                t.remove("/flash/m")
+    copy()
+    assert names_and_digests(b) == right and cuts > 3
+
+
+def test_goes_on_where_it_stopped(board):
+    b = board()
+    data = random.Random(2).randbytes(150000)
+    stop = RuntimeError("cable pulled")
+
+    def progress(at):
+        if at >= 100000:
+            raise stop
+
+    with pytest.raises(RuntimeError):
+        with opened(b) as t:
+            t.put("/flash/m", data, progress)
+    before = b.to_board
+    with opened(b) as t:
+        assert t.look("/flash/m", data)[1] >= 100000 - transfer.CHUNK
+        t.put("/flash/m", data)
+        assert t.look("/flash/m", data)[0]
+    assert b.to_board - before < 60000 + 12000
+    # what was begun of another version is not gone on with
+    other = bytes(len(data))
+    with pytest.raises(RuntimeError):
+        with opened(b) as t:
+            t.put("/flash/m", other, progress)
+    with opened(b) as t:
+        t.put("/flash/m", data[::-1])
+        assert t.look("/flash/m", data[::-1])[0]
+
+
+def test_a_noisy_line_and_lost_bytes(board, monkeypatch):
+    b = board()
+    data = random.Random(3).randbytes(60000)
+    b.garble = 0.0001  # about every fifth frame
+    monkeypatch.setattr(transfer, "ANSWER", 1)
+    with opened(b) as t:
+        t.put("/flash/noisy", data)
+        b.garble = 0
+        for lost in (1, 500):
+            b.drop = lost
+            t.put(f"/flash/lost{lost}", data)
+    assert set(names_and_digests(b).values()) == {hashlib.sha256(data).hexdigest()}
+
+
+def test_full_file_system(board, model, capsys):
+    b = board(blocks=40)
+    assert run(b, "--model", model) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "of flash are needed" in error
+    assert names_and_digests(b) == {}
+    # it fills up in the middle: someone else writes too, or it said it had more
+    with opened(b) as t:
+        with pytest.raises(UserError, match="file system is full, so nothing was kept"):
+            t.put("/flash/big", random.Random(4).randbytes(300000))
+        t.put("/flash/small", b"fits")
+    assert set(names_and_digests(b)) == {"/flash/small"}
+
+
+def test_no_room_for_two_versions(board, tmp_path, capsys):
+    first = models.packed(models.HYBRID, tmp_path, "same", seed=1)[0].read_bytes()
+    path = models.packed(models.HYBRID, tmp_path, "same", seed=2)[0]
+    code = sum(-(-len(data) // 4096) for data in package.sources().values())
+    b = board(blocks=code + len(first) // 4096 + 20)
+    assert run(b, "--model", "none") == 0
+    with opened(b) as t:
+        t.put("/flash/same.scribe", first)
+    assert run(b, "--model", path) == 0
+    assert "the old one goes first" in capsys.readouterr().out
+    assert names_and_digests(b) == wanted(path)
+
+
+def test_heap_too_small(board, model, capsys):
+    b = board(heap="180k")
+    assert run(b, "--model", model) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "small.scribe needs about" in error and "--force" in error
+    b = board(heap="310k")
+    assert run(b, "--model", model) in (0, 2)  # may compile or not; either way a line, never a traceback
+
+
+def test_old_micropython_is_refused_by_name(board, model, capsys):
+    assert run(board(pretend=OLD), "--model", model) == 2
+    assert capsys.readouterr().err == (
+        "error: MicroPython 1.22.2 on Old Board with RP2040 is too old; 1.24 or newer is needed: flash it first "
+        "(docs/boards.md)\n")
+
+
+def test_another_python_is_refused():
+    about = connection.About("circuitpython", (9, 2, 0), "x", 0, "x", [], True, True, "/", 0, 0, None, 0)
+    with pytest.raises(UserError, match="runs circuitpython, not MicroPython"):
+        about.check()
+
+
+def test_wrong_ports(tmp_path, capsys, monkeypatch):
+    assert deploy.main(["--port", "/dev/ttyNONE", "--model", "none"]) == 2
+    assert "no port /dev/ttyNONE; ports that may be boards:" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert deploy.main(["--port", str(tmp_path / "file"), "--model", "none"]) == 2
+    assert "is not a serial port" in capsys.readouterr().err
+    monkeypatch.setattr(connection, "candidates", lambda: [("/dev/ttyACM0", "A"), ("/dev/ttyACM1", "B")])
+    assert deploy.main(["--model", "none"]) == 2
+    assert "2 boards found, so name one with PORT=...: /dev/ttyACM0 (A); /dev/ttyACM1 (B)" in capsys.readouterr().err
+    monkeypatch.setattr(connection, "candidates", lambda: [])
+    assert deploy.main(["--model", "none"]) == 2
+    assert "no board found on USB" in capsys.readouterr().err
+
+
+def test_a_board_that_does_not_answer(capsys):
+    with contextlib.closing(pty_board.Line()) as line:
+        assert run(line, "--model", "none") == 2
+    error = capsys.readouterr()
+    assert error.err.count("\n") == 1 and "no MicroPython prompt" in error.err and not error.out
+
+
+def test_a_running_program_is_stopped(board):
+    b = board()
+    threading.Timer(0.5, lambda: os.write(b.board, b"while True: pass\r\r")).start()
+    time.sleep(1)
+    assert run(b, "--model", "none", "--check") == 0
+
+
+def test_romfs_images_align_models(micropython, tmp_path):
+    files = {"a.scribe": bytes(1000), "long-name.scribe": b"\x01" * 77, "lib/scribe/x.py": b"pass", "lib/y.py": b""}
+    (tmp_path / "image").write_bytes(romfs.build(files, 2048))
+    assert (tmp_path / "image").stat().st_size % 2048 == 0
+    code = f"""
+import vfs, os, uctypes
+image = open({str(tmp_path / 'image')!r}, "rb").read()
+vfs.mount(vfs.VfsRom(image), "/rom")
+for name in ("a.scribe", "long-name.scribe"):
+    with open("/rom/" + name, "rb") as f:
+        view = memoryview(f)
+        print((uctypes.addressof(view) - uctypes.addressof(image)) % 64, len(view))
+print(open("/rom/lib/scribe/x.py").read(), sorted(os.listdir("/rom")), os.listdir("/rom/lib"))
+"""
+    assert micropython(code).stdout.split("\n")[:3] == [
+        "0 1000", "0 77", "pass ['a.scribe', 'lib', 'long-name.scribe'] ['scribe', 'y.py']"]
+
+
+def test_deploys_to_a_romfs_partition(board, model, capsys):
+    b = board(pretend=ROM)
+    assert run(b, "--model", model, "--romfs") == 0
+    assert run(b, "--model", model, "--romfs") == 0
+    assert "everything was there already" in capsys.readouterr().out
+    said = b.mpremote("exec", "import sys, vfs; vfs.mount(vfs.VfsRom(vfs.rom_ioctl(2, 0)), '/rom'); "
+                      "sys.path.append('/rom/lib'); import scribe; s = scribe.open('/rom/small.scribe'); "
+                      "print(s.stats()['ram']['brain'], len(s.write('once', max_tokens=3, seed=1)) > 3)").stdout
+    assert said.split() == ["0", "True"]  # in place: no copy of the brain
+
+
+def test_romfs_where_there_is_none(board, model, capsys):
+    assert run(board(), "--model", model, "--romfs") == 2
+    assert "no ROMFS partition" in capsys.readouterr().err
+
+
+def test_main_of_someone_else_stays(board, capsys):
+    b = board()
+    with opened(b) as t:
+        t.put("/flash/main.py", b"print('mine')\n")
+    assert run(b, "--model", "none", "--main") == 2
+    assert "another /flash/main.py" in capsys.readouterr().err
+    assert run(b, "--model", "none", "--main", "--force") == 0
+
+
+def test_mpy_is_refused_where_it_would_not_load():
+    with pytest.raises(UserError, match="can't load .mpy"):
+        crosscompile.processor(0)
+    with pytest.raises(UserError, match="version 6.1"):
+        crosscompile.processor(6 | 1 << 8 | 5 << 10)
+    files, left = crosscompile.compiled(
+        {"a.py": b"x = 1\n", "b.py": b"import micropython\n@micropython.viper\ndef f(): pass\n"}, 6 | 3 << 8)
+    assert set(files) == {"a.mpy", "b.py"} and left == ["b.py"]  # no emitter: the board gets the source
+
+
+def test_package_json_lists_the_package():
+    assert json.loads(package.FILE.read_text()) == package.listing(), "run: python -m tools.package"
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_mip_installs_the_package(board, served):
+    b = board()
+    if not served:
+        done = b.mpremote("mip", "install", "device/package.json")
+    else:
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def __init__(self, *args):
+                super().__init__(*args, directory=package.DEVICE)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = b.mpremote("mip", "install", f"http://127.0.0.1:{server.server_port}/package.json")
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert names_and_digests(b) == {
+        f"/flash/lib/{name}": hashlib.sha256(data).hexdigest() for name, data in package.sources().items()}
+
+
+@contextlib.contextmanager
+def firmware(leave_out, heap=1 << 20):
+    """A Line to a Cortex-M3 with MicroPython's own firmware and an empty littlefs at /flash, under QEMU."""
+    from tools import boards
+    from tools.firmware import images
+
+    with contextlib.ExitStack() as stack:
+        try:
+            image = images.littlefs({"there": b"1"}, free=1 << 20)
+            emulated = stack.enter_context(boards.Board("m3", heap, image, "littlefs"))
+        except (UserError, FileNotFoundError) as error:
+            leave_out("tests on board firmware", str(error))
+        emulated.connect()
+        emulated.run("import os\nos.chdir('/flash')")
+        emulated._serial.serial.close()
+        emulated._serial = None
+        end = os.open(emulated.port, os.O_RDWR | os.O_NOCTTY)
+        stack.callback(os.close, end)
+        tty.setraw(end)
+        yield stack.enter_context(contextlib.closing(pty_board.Line(end)))
+
+
+@pytest.mark.ci
+@pytest.mark.slow
+def test_firmware_gets_fewer_bytes_sooner_than_from_mpremote(leave_out, tmp_path):
+    data = random.Random(0).randbytes(8000) + package.sources()["scribe/linear.py"]
+    (tmp_path / "file").write_bytes(data)
+    with firmware(leave_out) as line:
+        with opened(line) as t:
+            before, started = line.to_board, time.monotonic()
+            t.put("/flash/ours", data)
+        ours, ours_seconds = line.to_board - before, time.monotonic() - started
+        before, started = line.to_board, time.monotonic()
+        done = line.mpremote("fs", "cp", str(tmp_path / "file"), ":/flash/theirs", timeout=300)
+        assert done.returncode == 0, done.stderr
+        theirs, their_seconds = line.to_board - before, time.monotonic() - started
+        print(f"\n{len(data)} bytes: {ours} on the wire in {ours_seconds:.1f} s; mpremote fs cp {theirs} in "
+              f"{their_seconds:.1f} s")
+        assert names_and_digests(line)["/flash/ours"] == names_and_digests(line)["/flash/theirs"]
+        assert ours * 2 < theirs and ours_seconds < their_seconds
+
+
+@FORKS
+@pytest.mark.ci
+@pytest.mark.slow
+def test_firmware_is_got_out_of_a_transfer_that_was_killed(leave_out):
+    """This firmware makes no interrupt of Ctrl-C, so the receiver has to see it among the bytes of a frame."""
+    data = random.Random(0).randbytes(9000)
+
+    def copy():
+        with opened(line) as t:
+            t.put("/flash/m", data)
+
+    with firmware(leave_out) as line:
+        for seconds in (4, 6, 8):
+            killed_after(copy, seconds)
+            names = names_and_digests(line)
+            no_half_file(names, {"/flash/there": names["/flash/there"], "/flash/m": hashlib.sha256(data).hexdigest()})
+        copy()
+        assert names_and_digests(line)["/flash/m"] == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.ci
+@pytest.mark.slow
+def test_firmware_takes_code_and_model_in_its_romfs_partition(leave_out, model):
+    with firmware(leave_out) as line:
+        done = line.deploy("--model", str(model), "--romfs", "--no-reset", timeout=600)
+        assert done.returncode == 0, done.stderr
+        print("\n" + done.stdout)
+        said = line.mpremote("soft-reset", "exec", "import sys, scribe; s = scribe.open(); print(s.name, "
+                             "s.stats()['ram']['brain'], len(s.write('once', max_tokens=3, seed=1)) > 3)").stdout
+        assert said.split()[-3:] == ["/rom/small.scribe", "0", "True"]
