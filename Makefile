@@ -20,15 +20,16 @@ TOP_K ?=
 TOP_P ?=
 TOKENS ?=
 PRESET ?=
+PORT ?=
 BOARD ?=
 ARGS ?=
 
-.PHONY: help setup story test parity train pack bench budget layouts clean
+.PHONY: help setup story chat deploy test parity types boards board-test train pack bench budget layouts clean
 # A recursive variable given on the command line would be exported expanded, whatever is in it.
-unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET BOARD ARGS
+unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET PORT BOARD ARGS
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/.ready ## install what everything but training needs, into .venv (about 20 seconds, once)
 	@:
@@ -47,11 +48,29 @@ story: $(VENV)/.ready ## write a story in MicroPython: PROMPT="..." MODEL= SEED=
 		$${SCRIBE_TOP_P:+--top-p="$$SCRIBE_TOP_P"} $${SCRIBE_TOKENS:+--tokens="$$SCRIBE_TOKENS"} \
 		$${SCRIBE_PRESET:+--preset="$$SCRIBE_PRESET"}
 
+chat: export SCRIBE_MODEL := $(value MODEL)
+chat: $(VENV)/.ready ## ask for openings and write their stories, as on a board: MODEL=
+	@$(RUN) tools.chat --model="$$SCRIBE_MODEL"
+
+deploy: export SCRIBE_MODEL := $(value MODEL)
+deploy: export SCRIBE_PORT := $(value PORT)
+deploy: $(VENV)/.ready ## copy the code and a model to a board: PORT= MODEL= ARGS="--help" lists the rest
+	@$(RUN) tools.deploy --model="$$SCRIBE_MODEL" $${SCRIBE_PORT:+--port="$$SCRIBE_PORT"} $(ARGS)
+
 test: $(VENV)/.ready ## run the tests: the board's code in real MicroPython against the NumPy reference
 	@$(RUN) pytest $(ARGS)
 
 parity: $(VENV)/.ready ## compare every logit of the board's code with the integer reference, to the bit
 	@$(RUN) tools.parity $(ARGS)
+
+types: $(VENV)/.ready ## check the board's code with mypy against the stubs of MicroPython's rp2 and esp32 (docs/versions.md)
+	@$(RUN) tools.typecheck $(ARGS)
+
+boards: $(VENV)/.ready ## build MicroPython's firmware for emulated 32-bit boards: ARGS="m3 rv32" for some (docs/firmware.md)
+	@$(RUN) tools.boards build $(ARGS)
+
+board-test: $(VENV)/.ready ## run the board's code on 32-bit firmware under QEMU against the NumPy reference, to the bit
+	@$(RUN) pytest tests/test_boards.py -m ci $(ARGS)
 
 train: $(VENV)/.ready-train ## train a model: ARGS="--help" lists what it takes (installs PyTorch the first time)
 	@$(RUN) tools.train $(ARGS)

@@ -22,9 +22,10 @@ from tools.firmware import build as firmware_build
 from tools.micropython import ROOT
 
 ON_BOARD = ROOT / "tools" / "on_device"
-LIFE = 3600  # seconds after which an emulator that was left behind ends: it never sleeps
-NS_PER_INSTRUCTION = 64
+#: An emulated board never sleeps: it ends when whoever started it closes the pipe, or dies and so closes it.
+GUARD = 'exec 3<&0; "$@" 3<&- & exec >&- 2>&-; read -r _ <&3; kill $! 2>/dev/null; wait'
 COUNTING = ("-icount", "shift=6,align=off,sleep=off")  # a virtual clock that moves 2^6 ns with each instruction
+PER_MICROSECOND = 1000 / 64
 
 #: What a board runs first, by the kind of its file system's image.
 MOUNT = {
@@ -65,9 +66,9 @@ class Board:
             path.write_bytes(self._image)
             devices += ["-device", f"loader,file={path},addr={base + IMAGE_AT:#x},force-raw=on"]
         self._process = subprocess.Popen(
-            ["timeout", str(LIFE), *self.target.qemu, "-nographic", "-monitor", "null", "-semihosting", "-serial", "pty",
-             *(COUNTING if self._counting else ()), *devices, "-kernel", str(elf)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            ["sh", "-c", GUARD, "sh", *self.target.qemu, "-nographic", "-monitor", "null", "-semihosting",
+             "-serial", "pty", *(COUNTING if self._counting else ()), *devices, "-kernel", str(elf)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             self.port = self._find_port()
             return self
@@ -81,7 +82,7 @@ class Board:
     def close(self):
         if self._serial:
             self._serial.serial.close()
-        self._process.terminate()
+        self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
         self._folder.cleanup()
@@ -93,7 +94,7 @@ class Board:
             found = re.search(r"redirected to (\S+)", line)
             if found:
                 return found[1]
-        raise UserError(f"{self.target.qemu[0]} did not start: {said.strip().splitlines()[-1] if said else 'no reason'}")
+        raise UserError(f"{self.target.qemu[0]} did not start: {said.strip().splitlines()[-1] if said else 'silently'}")
 
     def connect(self):
         """Open the serial port as mpremote does, and mount the image."""
@@ -120,7 +121,7 @@ class Board:
                                         ramdisk=(ON_BOARD / "ramdisk.py").read_text())
 
     def run(self, code, silence=120):
-        """Run code; what it printed. Raises UserError for an exception, or where nothing comes for `silence` seconds."""
+        """Run code; what it printed. Raises BoardError for an exception, UserError after `silence` seconds of it."""
         from mpremote.transport import TransportError
 
         if self._serial is None:
@@ -152,21 +153,24 @@ def files(*models, march=None, mpy_cross=None, **more):
 
 
 def count(target, model, heap=HEAP_MAX, tokens=(0, 1, 2)):
-    """(instructions a token, {bits: instructions a multiply-accumulate}) of a packed model in ROMFS."""
+    """(instructions a token, {bits: instructions a multiply-accumulate}, the kernels' name) of a packed model in
+    ROMFS."""
     with Board(target, heap, images.romfs(files(model)), counting=True) as board:
         board.run(f"import board, scribe\ns = scribe.open('/rom/{pathlib.Path(model).name}')")
         steps = [int(line) for line in board.run(f"board.time_tokens(s, {list(tokens)})").split()]
         slopes = {}
         for bits in (8, 4):
             short, long = (int(board.run(f"board.time_matrix({bits}, {cols})")) for cols in (512, 1536))
-            slopes[bits] = (long - short) / NS_PER_INSTRUCTION / (8 * 1024)
-        return [ns // NS_PER_INSTRUCTION for ns in steps], slopes
+            slopes[bits] = (long - short) * PER_MICROSECOND / (8 * 1024)
+        name = board.run("from scribe import kernels\nprint(kernels.name)").strip()
+        return [round(us * PER_MICROSECOND) for us in steps], slopes, name
 
 
 def _repl(args):
     image = images.romfs(files(*args.models))
     with Board(args.board, args.heap, image) as board:
-        print(f"{args.board} ({board.target.processor}) at {board.port}; in another terminal: mpremote connect {board.port}")
+        print(f"{args.board} ({board.target.processor}) at {board.port}; in another terminal:")
+        print(f"  mpremote connect {board.port}")
         print("Ctrl-C ends it.", flush=True)
         board._process.wait()
 
@@ -177,10 +181,10 @@ def _count(args):
 
     ids = [int(t) for t in held_out(Packed.load(args.model), args.tokens)]
     for target in targets(args.boards):
-        steps, slopes = count(target.name, args.model, tokens=ids)
+        steps, slopes, name = count(target.name, args.model, tokens=ids)
         last = steps[-1]
-        print(f"{target.name} ({target.processor}): {args.model.stem}: {sum(steps) // len(steps):,} instructions a token "
-              f"over the first {len(steps)}, {last:,} for the last; "
+        print(f"{target.name} ({target.processor}, {name}): {args.model.stem}: {sum(steps) // len(steps):,} instructions a "
+              f"token over the first {len(steps)}, {last:,} for the last; "
               + ", ".join(f"matvec{bits} {n:.2f} an MAC" for bits, n in slopes.items()), flush=True)
 
 

@@ -12,11 +12,11 @@ from . import kernels
 try:
     from micropython import heap_lock, heap_unlock
 except ImportError:
-    heap_lock = None
+    heap_lock = None  # type: ignore[assignment]
 
 if heap_lock is None or "plain" in kernels.name:  # the plain twins make numbers that need the heap
 
-    def heap_lock():
+    def heap_lock():  # type: ignore[misc]
         """Nothing to lock."""
 
     heap_unlock = heap_lock

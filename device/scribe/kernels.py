@@ -16,8 +16,33 @@ from .plain_kernels import (  # noqa: F401
     SIGMOID, SINE, STATE_LIMIT, TANH, WEIGHTS,
 )
 
+
+def _families():
+    """The families for this board's processor: it is asked, for none may meet an instruction that it lacks."""
+    processor = getattr(sys.implementation, "_mpy", 0) >> 10 & 15  # that of its firmware, numbered as in .mpy files
+    families = ("viper_kernels",)
+    if sys.platform == "linux":  # whose addresses are not a microcontroller's
+        return families
+    if processor == 4:  # ARMv6-M: Cortex-M0, M0+
+        families += ("m0_kernels",)
+    elif processor == 11:
+        families += ("rv32_kernels",)
+    elif 5 <= processor <= 8:  # Thumb-2: Cortex-M3 and up
+        families += ("thumb_kernels",)
+        try:
+            from machine import mem32
+
+            part = mem32[0xE000ED00] >> 4 & 0xFFF
+            # The DSP extension is in every M4 and M7; others say: the field SIMD of register ID_ISAR3.
+            if part in (0xC24, 0xC27) or mem32[0xE000ED6C] >> 4 & 15 >= 3:
+                families += ("dsp_kernels",)
+        except (ImportError, AttributeError):
+            pass
+    return families
+
+
 #: Modules beside this one, the fastest last: each takes over the kernels it has.
-FAMILIES = ("viper_kernels",)
+FAMILIES = _families()
 SEEDS = 4  # cases a kernel at import: random, extreme, small and mixed numbers
 
 name = "plain"
@@ -59,7 +84,7 @@ def differing(kernels, names, t=None, seeds=SEEDS):
         case = cases.CASES.get(kernel)
         for seed in range(1, seeds + 1) if case else ():
             try:
-                same = case(twins, cases.Random(seed), t) == case(kernels, cases.Random(seed), t)
+                same = case(twins, cases.Random(seed), t) == case(kernels, cases.Random(seed), t)  # type: ignore[misc]
             except MemoryError:
                 raise
             except Exception:
@@ -126,5 +151,11 @@ def check(t=None, seeds=SEEDS):
     gc.collect()
     return wrong
 
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # for type checkers only: what _publish puts here
+    from .plain_kernels import *  # noqa: F403
+
+    _chosen = _Set()
 
 _publish(*_choose())

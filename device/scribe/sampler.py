@@ -18,7 +18,7 @@ def random_seed():
     except (ImportError, OSError):
         from time import ticks_us
 
-        return ticks_us() & 0x3FFFFFFF
+        return ticks_us() & 0x3FFFFFFF  # type: ignore[operator]
     return noise[0] | noise[1] << 8 | noise[2] << 16 | (noise[3] & 0x3F) << 24
 
 

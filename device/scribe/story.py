@@ -11,7 +11,7 @@ from .tokenizer import Utf8Stream, open_tokenizer
 try:
     from time import ticks_diff, ticks_ms
 except ImportError:  # a port without a clock still tells stories
-    ticks_ms = ticks_diff = None
+    ticks_ms = ticks_diff = None  # type: ignore[assignment]
 
 #: Settings by name; a keyword given beside the name wins.
 PRESETS = {

@@ -1196,12 +1196,12 @@ def _fill(crcs: ptr32):
 
 
 _CRCS = array("I", bytes(1024))  # what each byte does to a CRC-32
-_fill(_CRCS)
+_fill(_CRCS)  # type: ignore[arg-type]
 
 
 @micropython.viper
 def damaged(buf, n, table, at) -> int:
-    return int(_damaged(0, _CRCS, buf, n, table, at))
+    return int(_damaged(0, _CRCS, buf, n, table, at))  # type: ignore[arg-type]
 
 
 @micropython.viper

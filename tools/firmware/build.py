@@ -63,7 +63,8 @@ def build(targets, said=print):
         for target in todo:
             said(f"building the firmware for {target.name} ({target.processor}) ...")
             elf = _firmware(tree / "ports" / "qemu", modules, target)
-            shutil.rmtree(firmware(target).parent, ignore_errors=True)
+            for old in BUILD.glob(f"{target.name}-*"):
+                shutil.rmtree(old)
             _keep(elf, firmware(target))
 
 
@@ -89,7 +90,8 @@ def _make(folder, *variables):
     command = ["make", "-C", str(folder), f"-j{os.cpu_count() or 1}", f"PYTHON={sys.executable}", *variables]
     # what `make` itself hands down would reach the inner one
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          env=env)
     if done.returncode:
         log = BUILD / "failed.log"
         log.write_text(done.stdout)

