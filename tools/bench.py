@@ -153,7 +153,8 @@ def show(result):
     table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
                                        "reading a prompt, a token"), rows)
     rows = [(model, f"{entry['slots']}", f"{100 * entry['hit_rate']:.0f}%", f"{entry['bytes_per_token']:,.0f}")
-            for model, f in result["flash"].items() if f["expert_bytes_per_token"] for entry in f["cache"].values()]
+            for model, f in result["flash"].items() if f["expert_bytes_per_token"] 
+            for entry in sorted(f["cache"].values(), key=lambda entry: entry["slots"])]
     table("Expert cache", ("model", "experts kept", "hits", "bytes a token"), rows)
 
 

@@ -19,6 +19,7 @@ class Linear:
         self.rows = descriptor[k.ROWS]
         self._matvec = k.matvec4 if descriptor[k.BITS] == 4 else k.matvec8
         self._step = max(1, CALL // self.d[k.PADDED])
+        self._whole = self.rows <= self._step
 
     def packed(self):
         """Elements that a packed input takes."""
@@ -28,6 +29,9 @@ class Linear:
         k.pack(px, x, self.d)
 
     def run(self, y, px, buf):
+        if self._whole:
+            self._matvec(y, px, buf, self.d, 0, self.rows)
+            return
         first = 0
         while first < self.rows:
             last = min(first + self._step, self.rows)
