@@ -4,7 +4,6 @@ Only counts that repeat: instructions (QEMU's of each firmware that `make boards
 bytes read, bytes of heap, hit rates. No seconds.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -16,7 +15,7 @@ import tempfile
 
 import numpy as np
 
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.fileformat import Packed
 from tools.micropython import PATH, ROOT, micropython, run
 from tools.parity import held_out
@@ -160,13 +159,15 @@ def show(result):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
     parser.add_argument("--tokens", type=int, default=512, help="of held-out text for reads and hits")
     args = parser.parse_args(argv)
-    if args.tokens < 256:
-        raise UserError("--tokens must be 256 or more")
+    if not 256 <= args.tokens <= 1_000_000:
+        raise UserError("--tokens must be from 256 to a million")
     models = args.models or sorted((ROOT / "weights").glob("*.scribe"))
+    for path in models:
+        Packed.load(path)  # a mistake is said before anything is counted
     result = measure(models, args.tokens)
     merge_boards(result, models)
     show(result)

@@ -8,7 +8,6 @@
 docs/firmware.md says what is built, and from what.
 """
 
-import argparse
 import pathlib
 import re
 import subprocess
@@ -16,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.firmware import HEAP_MAX, IMAGE_AT, TARGETS, images, lacking, packages, targets
 from tools.firmware import build as firmware_build
 from tools.micropython import ROOT
@@ -183,14 +182,14 @@ def _count(args):
     for target in targets(args.boards):
         steps, slopes, name = count(target.name, args.model, tokens=ids)
         last = steps[-1]
-        print(f"{target.name} ({target.processor}, {name}): {args.model.stem}: {sum(steps) // len(steps):,} instructions a "
-              f"token over the first {len(steps)}, {last:,} for the last; "
+        print(f"{target.name} ({target.processor}, {name}): {args.model.stem}: {sum(steps) // len(steps):,} "
+              f"instructions a token over the first {len(steps)}, {last:,} for the last; "
               + ", ".join(f"matvec{bits} {n:.2f} an MAC" for bits, n in slopes.items()), flush=True)
 
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.boards", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.boards", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("packages", help="list Debian's packages that building and running takes")
     sub = commands.add_parser("build", help="build the firmware that is not built yet")

@@ -4,7 +4,6 @@
 prints the share of expert reads that each policy saves, beside the best that any policy could (Belady 1966).
 """
 
-import argparse
 import collections
 import pathlib
 import sys
@@ -12,7 +11,7 @@ import sys
 import numpy as np
 
 from tools import integer
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.fileformat import Packed
 from tools.parity import held_out
 
@@ -109,10 +108,12 @@ def table(trace, config, sizes):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.cache", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.cache", description=__doc__.splitlines()[0])
     parser.add_argument("model", type=pathlib.Path, help="a packed model with experts")
     parser.add_argument("--tokens", type=int, default=2048, help="of held-out text (default %(default)s)")
     args = parser.parse_args(argv)
+    if not 1 <= args.tokens <= 1_000_000:
+        raise UserError("--tokens must be from 1 to a million")
     packed = Packed.load(args.model)
     config = packed.config
     if not config.n_experts:

@@ -5,7 +5,6 @@ smallest heap of MicroPython's 64-bit unix port in which the model opens and wri
 take less.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ import pathlib
 import sys
 
 from tools.engines import find_original, open_engine
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.evaluate import evaluate, show
 from tools.fileformat import Matrix
 from tools.logits import texts_of
@@ -103,7 +102,7 @@ def table(facts):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.card", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.card", description=__doc__.splitlines()[0])
     parser.add_argument("model", type=pathlib.Path, help="a packed model with its original beside it")
     parser.add_argument("--text", type=pathlib.Path, help="held-out text to measure on")
     parser.add_argument("--documents", type=int, help="only its first so many documents")

@@ -9,9 +9,9 @@ import os
 import select
 import sys
 
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.micropython import PATH, ROOT, heap_bytes, micropython
-from tools.story import Parser, find_model, heap_for
+from tools.story import find_model, heap_for
 
 SCRIPT = ROOT / "tools" / "on_device" / "chat.py"
 SPARE = 1 << 20  # heap for the conversation, beside what the model needs

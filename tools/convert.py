@@ -10,7 +10,7 @@ import shutil
 import sys
 
 from tools import checkpoint, originals, pack
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 
 #: Files of an original's folder beside its tensors: the tokenizer in the form in which it came.
 TOKENIZERS = {".json": "tokenizer.json"}
@@ -43,7 +43,7 @@ def write_original(folder, config, weights, tokenizer):
 
 
 def parser():
-    p = argparse.ArgumentParser(prog="python -m tools.convert", description=__doc__.splitlines()[0],
+    p = Parser(prog="python -m tools.convert", description=__doc__.splitlines()[0],
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = p.add_subparsers(dest="kind", required=True, metavar="llama2c|hf")
     llama2c = kinds.add_parser("llama2c", help="a llama2.c checkpoint, version 0, 1 or 2")

@@ -12,8 +12,8 @@ import tqdm
 
 from tools import budget, crosscompile, package, romfs
 from tools.connection import Connection, candidates, find_port, kilobytes
-from tools.errors import UserError, command
-from tools.story import Parser, find_model
+from tools.errors import Parser, UserError, command
+from tools.story import find_model
 from tools.transfer import CHUNK, Transfer
 
 SPARE_BLOCKS = 4  # what a file system needs for its own books

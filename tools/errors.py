@@ -1,5 +1,6 @@
 """A user's mistake, and how a tool reports it: one line on stderr and exit status 2, never a traceback."""
 
+import argparse
 import functools
 import sys
 
@@ -23,3 +24,10 @@ def command(main):
             return 130
 
     return run
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a mistake in one line, like every other mistake, instead of a usage text."""
+
+    def error(self, message):
+        raise UserError(f"{message} (see --help)")

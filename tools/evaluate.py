@@ -4,7 +4,6 @@ Every document begins afresh. Nats are summed over all of its tokens and the end
 text, so bits per byte can be compared between vocabularies.
 """
 
-import argparse
 import json
 import math
 import pathlib
@@ -13,7 +12,7 @@ import sys
 import numpy as np
 
 from tools.engines import log_softmax, open_engine
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.logits import add_model_arguments, texts_of
 from tools.tokenizer import Tokenizer
 
@@ -51,7 +50,7 @@ def show(done, of):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.evaluate", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.evaluate", description=__doc__.splitlines()[0])
     add_model_arguments(parser)
     parser.add_argument("--text", type=pathlib.Path, required=True, help="a text file; lines that are <|endofstory|> "
                         "separate documents")

@@ -3,13 +3,12 @@
 Real MicroPython, real littlefs (its unix port has both), and a flash made of RAM that counts. Writes docs/layouts.md.
 """
 
-import argparse
 import json
 import pathlib
 import random
 import sys
 
-from tools.errors import command
+from tools.errors import Parser, UserError, command
 from tools.micropython import ROOT, run
 
 SCRIPT = ROOT / "tools" / "on_device" / "layouts.py"
@@ -195,11 +194,13 @@ bytes.
 
 @command
 def main(argv=None):
-    p = argparse.ArgumentParser(prog="python -m tools.layouts", description=__doc__.splitlines()[0])
+    p = Parser(prog="python -m tools.layouts", description=__doc__.splitlines()[0])
     p.add_argument("--tokens", type=int, default=200, help="tokens in the routing trace (default: %(default)s)")
     p.add_argument("--seed", type=int, default=1, help="of the routing trace (default: %(default)s)")
     p.add_argument("--out", type=pathlib.Path, default=REPORT, help="where the report goes (default: docs/layouts.md)")
     args = p.parse_args(argv)
+    if not 1 <= args.tokens <= 1_000_000:
+        raise UserError("--tokens must be from 1 to a million")
     args.tail = best_tail(BRAIN, EXPERT, EXPERTS, 32 << 10)
     tables = []
     for name, what, readsize, progsize in MOUNTS:

@@ -4,7 +4,6 @@ The file holds `logits` [tokens, vocabulary], `scale` (logits times scale are na
 each text's first token: a text of --text FILE begins afresh, with the model's beginning token).
 """
 
-import argparse
 import os
 import pathlib
 import sys
@@ -13,7 +12,7 @@ import numpy as np
 
 from tools.data import read_documents
 from tools.engines import NAMES, open_engine
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.tokenizer import Tokenizer
 
 
@@ -45,7 +44,7 @@ def add_model_arguments(parser):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.logits", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.logits", description=__doc__.splitlines()[0])
     add_model_arguments(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--tokens", help="token ids, 5,17,3: one text, exactly these")

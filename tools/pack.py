@@ -4,15 +4,14 @@ int8 for what is always in use, int4 for the experts, one binary point for each 
 that the model reads (or writes itself) with headroom.
 """
 
-import argparse
 import math
 import pathlib
 import sys
 
 import numpy as np
 
-from tools import checkpoint, fileformat, floating, integer, originals, standin
-from tools.errors import UserError, command
+from tools import checkpoint, floating, integer, originals, standin
+from tools.errors import Parser, UserError, command
 from tools.fileformat import ADD, PRODUCT_SHIFT, RAW, SATURATE, Packed
 from tools.fixedpoint import INT16_MAX, STATE_LIMIT, mantissa
 from tools.quantise import fixed, quantise, widest_point
@@ -293,7 +292,7 @@ def pack_weights(config, weights, tokenizer, name, calibration=None, count=2048,
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.pack", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.pack", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path, help="a training run, or any folder with config.json, "
                         "model.safetensors and tokenizer.json")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, help="file to write, NAME.scribe")
@@ -308,6 +307,8 @@ def main(argv=None):
         raise UserError("--tokens must be 1 or more, --headroom from 1 to 64")
     if not args.output.parent.is_dir():
         raise UserError(f"{args.output.parent}: no such folder")
+    if args.original and args.original.exists() and not args.original.is_dir():
+        raise UserError(f"{args.original}: is a file; --original is a folder")
     packed, texts = pack_folder(args.folder, args.output.stem, args.calibrate, args.tokens, args.headroom)
     report = headroom_report(packed, texts)
     size = packed.save(args.output)

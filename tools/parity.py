@@ -5,7 +5,6 @@ real MicroPython; every logit and every token drawn is compared. Exit status 1 o
 what the rounding costs: the stand-in against the float original.
 """
 
-import argparse
 import json
 import pathlib
 import sys
@@ -15,7 +14,7 @@ import numpy as np
 
 from tools.data import read_documents
 from tools.engines import Device, Float, Integer, StandIn, compare, find_original, log_softmax
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.micropython import ROOT, run
 from tools.sampling import Sampler
 from tools.tokenizer import Tokenizer
@@ -96,14 +95,14 @@ def rounding(path, original, count):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.parity", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.parity", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
     parser.add_argument("--tokens", type=int, default=2048, help="of held-out text (default %(default)s)")
     parser.add_argument("--story", type=int, default=300, help="tokens a story at most (default %(default)s)")
     parser.add_argument("--original", type=pathlib.Path, help="the float original (default: the folder beside the model)")
     args = parser.parse_args(argv)
-    if args.tokens < 2 or args.story < 1:
-        raise UserError("--tokens must be 2 or more, --story 1 or more")
+    if not 2 <= args.tokens <= 1_000_000 or not 1 <= args.story <= 1_000_000:
+        raise UserError("--tokens must be from 2, --story from 1, to a million")
     models = args.models or sorted((ROOT / "weights").glob("*.scribe"))
     if not models:
         raise UserError("weights/ holds no packed model; pack one with: python -m tools.pack")

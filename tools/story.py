@@ -10,7 +10,7 @@ import pathlib
 import signal
 import sys
 
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.micropython import ROOT, MicroPythonError, heap_bytes, run
 
 WEIGHTS = ROOT / "weights"
@@ -47,13 +47,6 @@ def between(kind, low, high):
         return value
 
     return parse
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line, like every other mistake, instead of a usage text."""
-
-    def error(self, message):
-        raise UserError(f"{message} (see --help)")
 
 
 def parser():
@@ -98,6 +91,8 @@ def tell(path, prompt, options, heapsize):
     except MicroPythonError as error:
         if "KeyboardInterrupt" in str(error):  # before there was a story to end
             raise KeyboardInterrupt from None
+        if "ValueError: " in str(error):  # the package's own words are enough
+            raise UserError(str(error).split("ValueError: ", 1)[1]) from None
         if "MemoryError" in str(error):
             raise UserError(f"{error}; the heap was {heapsize} bytes, give more with --heap") from None
         raise

@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
 
 from tools import bpe, data
 from tools.config import ACTIVATIONS, Config
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.model import Decoder
 
 CLIP = 1.0
@@ -52,7 +52,7 @@ SIZES = {
 
 
 def parser():
-    p = argparse.ArgumentParser(prog="python -m tools.train", description=__doc__)
+    p = Parser(prog="python -m tools.train", description=__doc__)
     p.add_argument("--corpus", nargs="+", metavar="FILE", help="text files to train on")
     p.add_argument("--mix", nargs="+", type=float, metavar="WEIGHT",
                    help="share of the tokens from each corpus (default: by size)")

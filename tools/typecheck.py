@@ -5,7 +5,6 @@ what builtins and the standard library have on a board, so a module or method th
 they know viper's pointer types.
 """
 
-import argparse
 import ast
 import hashlib
 import os
@@ -15,7 +14,7 @@ import shutil
 import subprocess
 import sys
 
-from tools.errors import UserError, command
+from tools.errors import Parser, UserError, command
 from tools.micropython import ROOT
 
 REQUIREMENTS = ROOT / "requirements-types.txt"
@@ -86,7 +85,7 @@ def check(port, folder=ROOT / "device"):
 
 @command
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m tools.typecheck", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m tools.typecheck", description=__doc__.splitlines()[0])
     parser.add_argument("ports", nargs="*", choices=[[], *PORTS], metavar="PORT", help=" or ".join(PORTS))
     bad = False
     for port in parser.parse_args(argv).ports or PORTS:

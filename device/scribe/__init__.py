@@ -26,6 +26,10 @@ def open(path=None, cache=None):
     Raises OSError where there is none, ValueError where the file is damaged or not ours, MemoryError that says how
     much is needed and how much there is.
     """
+    if path is not None and not isinstance(path, str):
+        raise ValueError("a model's name must be a string, not %r" % (path,))
+    if cache is not None and (not isinstance(cache, int) or cache < 0):
+        raise ValueError("cache must be a number of bytes, 0 or more, or None; not %r" % (cache,))
     path = find(path)
     gc.collect()
     try:

@@ -303,13 +303,16 @@ def write_whole(path, parts):
             os.remove(partial)
         except OSError:
             pass
-        raise
+        raise OSError("%s: can't be written; is there such a folder, and room?" % path)
 
 
 def read_whole(path):
     """A file's bytes without their CRC-32. Raises ValueError where it does not match."""
-    with open(path, "rb") as f:
-        data = f.read()
+    try:
+        with open(path, "rb") as f:
+            data = f.read()
+    except OSError:
+        raise OSError("%s: no such file, or it can't be read" % path)
     if len(data) < 4 or binascii.crc32(memoryview(data)[:-4]) != _u32(data, len(data) - 4):
         raise ValueError("%s: the file is damaged" % path)
     return data[:-4]

@@ -65,7 +65,7 @@ class Sampler:
             raise ValueError("seed must be a whole number, not %r" % (seed,))
         thousandths = int(temperature * 1000 + 0.5)
         self._greedy = thousandths == 0
-        self._k = top_k or len(self._weights)
+        self._k = int(top_k) or len(self._weights)
         self._p16 = int(top_p * 10000 + 0.5) * 65536 // 10000
         self._rng[0] = mixed(seed)
         if not self._greedy:

@@ -78,6 +78,8 @@ class Scribe:
             raise ValueError("max_tokens must be a whole number of 0 or more, not %r" % (max_tokens,))
         if not isinstance(prompt, (str, bytes, bytearray)):
             raise ValueError("prompt must be a string or bytes, not %r" % type(prompt))
+        if resume is not None and not isinstance(resume, str):
+            raise ValueError("resume must be a file's name, not %r" % (resume,))
         if not isinstance(preset, str) or preset not in PRESETS:
             raise ValueError("preset %r: one of %s is needed" % (preset, ", ".join(sorted(PRESETS))))
         settings = PRESETS[preset]
@@ -165,6 +167,8 @@ class Scribe:
 
         Raises ValueError where there is no unfinished story, OSError where the file can't be written.
         """
+        if not isinstance(path, str):
+            raise ValueError("a bookmark needs a file's name, not %r" % (path,))
         if self._token is None:
             raise ValueError("no unfinished story to mark; tell one first")
         save(path, self._model, self._state, self._token, self._sampler.state, self._read + self._written - 1)

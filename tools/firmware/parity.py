@@ -1,7 +1,7 @@
 """Does a 32-bit board equal the integer reference to the bit? A packed model's logits and draws, on emulated boards.
 
-A board reads text and tells stories with the heap locked (`check`), and says the CRC-32 of every token's logits and each
-token that it drew.
+A board reads text and tells stories with the heap locked (`check`), and says the CRC-32 of every token's logits and
+each token that it drew.
 """
 
 import binascii
@@ -60,8 +60,8 @@ class Result:
     seconds: float = 0  # that the board took, in QEMU
 
     def __str__(self):
-        return (f"{self.target} ({self.kernels}): {self.model} from {self.how}: {self.read} tokens read, {self.told} told, "
-                f"{self.mismatches} mismatches{self.different and ': ' + self.different}; heap {self.heap // 1024} KB "
+        return (f"{self.target} ({self.kernels}): {self.model} from {self.how}: {self.read} tokens read, "
+                f"{self.told} told, {self.mismatches} mismatches{self.different and ': ' + self.different}; heap {self.heap // 1024} KB "
                 f"({self.used // 1024} in use), {self.seconds:.0f} s")
 
 
