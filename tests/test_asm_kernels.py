@@ -212,10 +212,13 @@ def count(bits, cols):
     px, y = array("i", bytes(4 * (cols + groups))), array("i", bytes(64))
     kernels.pack(px, x, d)
     run = kernels.matvec8 if bits == 8 else kernels.matvec4
-    gc.collect()
-    start = time.ticks_us()
-    run(y, px, buf, d, 0, 16)
-    return time.ticks_diff(time.ticks_us(), start)
+    least = 1 << 29
+    for _ in range(4):  # the emulator's clock now and then runs ahead
+        gc.collect()
+        start = time.ticks_us()
+        run(y, px, buf, d, 0, 16)
+        least = min(least, time.ticks_diff(time.ticks_us(), start))
+    return least
 for bits in (8, 4):
     print((count(bits, 1536) - count(bits, 512)) * 15.625 / 16384)
 """

@@ -51,9 +51,11 @@ class Locked:
     def __getattr__(self, name):
         kernel = getattr(self.kernels, name)
 
-        def run(a, b, c, d=None, e=None, f=None):
+        def run(a, b, c, d=None, e=None, f=None, g=None):
             micropython.heap_lock()
             try:
+                if g is not None:
+                    return kernel(a, b, c, d, e, f, g)
                 if f is not None:
                     return kernel(a, b, c, d, e, f)
                 if e is not None:

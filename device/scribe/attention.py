@@ -16,11 +16,10 @@ class Attention:
     def __init__(self, section, config):
         d, dim = config["d_model"], config["head_dim"]
         self.heads, self.kv_heads, self.dim = config["n_heads"], config["n_kv_heads"], dim
-        self.group = self.heads // self.kv_heads
         self.window = config["window"]
         self.slots = (self.window + 7) // 8 * 8
         rotated = rotary_dim(config)
-        top, self._mantissa, self._shift = section.params(3)
+        top, mantissa, shift = section.params(3)
         self._buf = section.buf
         self.pairs = rotated // 2
         at = section.vector(self.pairs, 32)
@@ -28,7 +27,7 @@ class Attention:
         interleaved = 1 if config["rotary_interleaved"] else 0
         self._rotate_q = ints((self.heads, dim, rotated, interleaved, top))
         self._rotate_k = ints((self.kv_heads, dim, rotated, interleaved, top))
-        self._ring = ints((self.kv_heads, dim, 0, 0, self.slots))
+        self._ring = ints((self.kv_heads, dim, 0, 0, self.slots, self.heads, mantissa, shift))
         self.q = Linear(section.matrix(self.heads * dim, d))
         self.k = Linear(section.matrix(self.kv_heads * dim, d))
         self.v = Linear(section.matrix(self.kv_heads * dim, d))
@@ -49,7 +48,7 @@ class Attention:
         """Add the layer's output for the normalised input n to the residual stream x."""
         keys, values = state
         # a tuple of more than three names would be an allocation
-        q, y, s = work.a, work.b, work.scores
+        q, y = work.a, work.b
         px, t, buf = work.px, work.tables, self._buf
         self.q.pack(px, n)
         self.q.run(q, px, buf)
@@ -60,10 +59,7 @@ class Attention:
         ring = self._ring
         ring[2], ring[3] = place.used, place.slot
         k.remember(keys, values, work.k, work.v, ring)
-        for h in range(self.heads):
-            k.scores(s, q, keys, ring, h, h // self.group)
-            k.softmax(s, t, place.used, self._mantissa, self._shift)
-            k.mix(y, s, values, ring, h, h // self.group)
+        k.attend(y, q, keys, values, work.scores, t, ring)
         self.o.pack(px, y)
         self.o.run(x, px, buf)
 

@@ -9,6 +9,9 @@ from array import array
 
 import micropython
 
+from . import viper_kernels as _viper
+from .thumb_kernels import heads as _heads
+
 NAME = "dsp"
 TIED = ("pack", "matvec8", "matvec4")
 
@@ -341,3 +344,59 @@ def _rows4(r0):
     data(2, 0xF1CE, 0x0E00)  # rsb lr, lr, #0
     b(STORE)
     label(END)
+
+
+
+# Attention
+
+
+@micropython.viper
+def attend(y, q, keys, values, s, t, p):
+    if ptr32(p)[1] & 7 != 0:
+        _viper.attend(y, q, keys, values, s, t, p)
+    else:
+        _heads(_sums, y, q, keys, values, s, t, p)
+
+
+@micropython.asm_thumb
+def _sums(r0):
+    # As in thumb_kernels.py. The numbers lose their bias by an exclusive or. A probability may be 32768, which 16 bits
+    # hold only as a negative: those are negated, and so are their sums
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x00FE)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r1-r7}
+    data(2, 0xE92D, 0x00FE, 0x46BE, 0xF04F, 0x2A80)  # stmdb sp!, {r1-r7}; mov lr, r7; mov.w r10, #0x80008000
+    data(2, 0x4273, 0xE9DD, 0x0B00)  # rsbs r3, r6, #0; ldrd r0, r11, [sp]
+    label(BEGIN)
+    data(2, 0xC008, 0x4558)  # stmia r0!, {r3}; cmp r0, r11
+    bne(BEGIN)
+    label(EIGHT)
+    data(2, 0x9903, 0xC930, 0xEAC4, 0x4405)  # ldr r1, [sp, #12]; ldmia r1!, {r4, r5}; pkhbt r4, r4, r5, lsl #16
+    data(2, 0xC960, 0xEAC5, 0x4506)  # ldmia r1!, {r5, r6}; pkhbt r5, r5, r6, lsl #16
+    data(2, 0xC9C0, 0xEAC6, 0x4607, 0xC984)  # ldmia r1!, {r6, r7}; pkhbt r6, r6, r7, lsl #16; ldmia r1!, {r2, r7}
+    data(2, 0xEAC2, 0x4707, 0x9103)  # pkhbt r7, r2, r7, lsl #16; str r1, [sp, #12]
+    data(2, 0x9A05, 0x2A00)  # ldr r2, [sp, #20]; cmp r2, #0
+    beq(WHOLE)
+    data(2, 0x2200, 0xFAD2, 0xF404, 0xFAD2, 0xF505)  # movs r2, #0; ssub16 r4, r2, r4; ssub16 r5, r2, r5
+    data(2, 0xFAD2, 0xF606, 0xFAD2, 0xF707)  # ssub16 r6, r2, r6; ssub16 r7, r2, r7
+    label(WHOLE)
+    data(2, 0x9902, 0xF101, 0x0310, 0x9302)  # ldr r1, [sp, #8]; add.w r3, r1, #16; str r3, [sp, #8]
+    data(2, 0x9800)  # ldr r0, [sp]
+    label(ROW)
+    data(2, 0xF8D0, 0xC000, 0xE8B1, 0x030C)  # ldr.w r12, [r0]; ldmia.w r1!, {r2, r3, r8, r9}
+    data(2, 0xEA82, 0x020A, 0xFB22, 0xCC04)  # eor.w r2, r2, r10; smlad r12, r2, r4, r12
+    data(2, 0xEA83, 0x030A, 0xFB23, 0xCC05)  # eor.w r3, r3, r10; smlad r12, r3, r5, r12
+    data(2, 0xEA88, 0x080A, 0xFB28, 0xCC06)  # eor.w r8, r8, r10; smlad r12, r8, r6, r12
+    data(2, 0xEA89, 0x090A, 0xFB29, 0xCC07)  # eor.w r9, r9, r10; smlad r12, r9, r7, r12
+    data(2, 0xF840, 0xCB04, 0x4471, 0x4558)  # str r12, [r0], #4; add r1, lr; cmp r0, r11
+    bne(ROW)
+    data(2, 0x9A04, 0x3A01, 0x9204)  # ldr r2, [sp, #16]; subs r2, #1; str r2, [sp, #16]
+    bne(EIGHT)
+    data(2, 0x9A05, 0x2A00)  # ldr r2, [sp, #20]; cmp r2, #0
+    beq(END)
+    data(2, 0x9800)  # ldr r0, [sp]
+    label(EACH)
+    data(2, 0x6801, 0x4249, 0x13C9, 0xF301, 0x010F)  # ldr r1, [r0]; rsbs r1, r1, #0; asrs r1, r1, #15; ssat r1, #16, r1
+    data(2, 0x4249, 0xF301, 0x010F, 0x4249)  # rsbs r1, r1, #0; ssat r1, #16, r1; rsbs r1, r1, #0
+    data(2, 0xC002, 0x4558)  # stmia r0!, {r1}; cmp r0, r11
+    bne(EACH)
+    label(END)
+    data(2, 0xB007, 0xE8BD, 0x0F00, 0x2000)  # add sp, #28; ldmia.w sp!, {r8-r11}; movs r0, #0

@@ -294,6 +294,26 @@ def mix(k, r, t):
     return y, s
 
 
+def attend(k, r, t):
+    kv, dim, slots = r.between(1, 2), 8 * r.between(1, 3), 8 * r.between(1, 3)
+    if r.below(4) == 0:
+        dim -= 2
+    heads = kv * r.between(1, 2)
+    used = slots - r.below(slots // r.between(1, 4))
+    top = 6600  # 24 * 6600^2 < 2^30
+    keys = nothing(kv * dim * slots, "H")
+    values = nothing(kv * dim * slots, "H")
+    for i in range(len(keys)):
+        keys[i] = 32768 + r.value(0 - top, top)
+        values[i] = 32768 + r.value(-32767, 32767)
+    q = r.vector(heads * dim, 0 - top, top)
+    y = nothing(heads * dim)
+    shift = 13 - r.below(12)
+    p = array("i", (kv, dim, used, 0, slots, heads, r.value(1, 65535) | r.below(2) << 15, shift))
+    k.attend(y, q, keys, values, nothing(slots), t, p)
+    return y, q
+
+
 def route(k, r, t):
     n = r.between(1, 9)
     logits, mantissa, shift = wide(r, n, 19)
@@ -374,6 +394,6 @@ def damaged(k, r, t):
 
 NAMES = (
     "pack matvec8 matvec4 embed norm activate multiply add_scaled conv recur gate_state advance rotate remember scores"
-    " softmax mix route softcap argmax candidates top_k top_p draw damaged"
+    " softmax mix attend route softcap argmax candidates top_k top_p draw damaged"
 ).split()
 CASES = {name: globals()[name] for name in NAMES if name != "pack"}

@@ -377,6 +377,18 @@ def mix(y, s, values, p, head, kv):
         y[head * dim + i] = saturate(round_shift(acc, 15))
 
 
+def attend(y, q, keys, values, s, t, p):
+    """Attention of every query head over the slots in use; s is scratch, one head's scores.
+
+    p: as in `remember`, then query heads, mantissa and shift of the softmax.
+    """
+    group = p[5] // p[0]
+    for h in range(p[5]):
+        scores(s, q, keys, p, h, h // group)
+        softmax(s, t, p[2], p[6], p[7])
+        mix(y, s, values, p, h, h // group)
+
+
 # Router and sampler
 
 

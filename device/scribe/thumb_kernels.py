@@ -25,6 +25,7 @@ TIED = ("pack", "matvec8", "matvec4")
 
 _job = array("i", bytes(44))
 _last = array("i", bytes(32))
+_soft = array("i", bytes(28))
 
 _RSQRT = const(4112)
 
@@ -686,39 +687,69 @@ def _remember(r0, r1, r2):
 
 
 @micropython.viper
-def scores(s, q, keys, p, head: int, kv: int):
-    job = ptr32(_job)
-    x = ptr32(p)
-    dim = x[1]
-    if dim & 7 != 0:
-        _viper.scores(s, q, keys, p, head, kv)
+def attend(y, q, keys, values, s, t, p):
+    if ptr32(p)[1] & 7 != 0:
+        _viper.attend(y, q, keys, values, s, t, p)
     else:
-        row = dim << 1
-        at = int(ptr32(s))
-        job[0] = at
-        job[1] = at + (x[2] << 2)
-        job[2] = int(ptr16(keys)) + kv * x[4] * row
-        job[3] = int(ptr32(q)) + (head * row << 1)
-        job[4] = dim >> 3
-        job[5] = 0
-        job[6] = row - 16
-        _sums(_job)
+        heads(_sums, y, q, keys, values, s, t, p)
 
 
 @micropython.viper
-def mix(y, s, values, p: ptr32, head: int, kv: int):
+def heads(sums, y: ptr32, q: ptr32, keys: ptr16, values: ptr16, s: ptr32, t: ptr8, p: ptr32):
+    """Attention, head by head: `sums` does the dot products of a head's elements, then of its slots."""
     job = ptr32(_job)
+    soft = ptr32(_soft)
     dim = p[1]
-    row = p[4] << 1
-    at = int(ptr32(y)) + (head * dim << 2)
-    job[0] = at
-    job[1] = at + (dim << 2)
-    job[2] = int(ptr16(values)) + kv * dim * row
-    job[3] = int(ptr32(s))
-    job[4] = (p[2] + 7) >> 3
-    job[5] = 16384
-    job[6] = row - 16
-    _sums(_job)
+    used = p[2]
+    row = dim << 1
+    column = p[4] << 1
+    size = p[4] * row  # of a head's keys, or values
+    left = 0
+    shift = p[7]
+    if shift < 0:
+        left = 0 - shift
+        shift = 0
+    if shift > 31:
+        shift = 31
+    cut = 1 << 20 >> left  # from here on a weight is 0
+    if cut == 0:
+        cut = 1
+    soft[0] = int(s)
+    soft[1] = int(t)
+    soft[2] = used
+    soft[3] = p[6] << 16
+    soft[4] = shift
+    soft[5] = left
+    soft[6] = cut
+    group = p[5] // p[0]
+    n = group
+    left = p[5]
+    while left > 0:
+        job[0] = int(s)
+        job[1] = int(s) + (used << 2)
+        job[2] = int(keys)
+        job[3] = int(q)
+        job[4] = dim >> 3
+        job[5] = 0
+        job[6] = row - 16
+        sums(_job)
+        _softmax(_soft)
+        job[0] = int(y)
+        q = ptr32(int(q) + (dim << 2))
+        y = ptr32(int(y) + (dim << 2))
+        job[1] = int(y)
+        job[2] = int(values)
+        job[3] = int(s)
+        job[4] = (used + 7) >> 3
+        job[5] = 16384
+        job[6] = column - 16
+        sums(_job)
+        left -= 1
+        n -= 1
+        if n == 0:
+            n = group
+            keys = ptr16(int(keys) + size)
+            values = ptr16(int(values) + size)
 
 
 @micropython.asm_thumb
@@ -764,29 +795,10 @@ def _sums(r0):
     data(2, 0xB007, 0xE8BD, 0x0F00, 0x2000)  # add sp, #28; ldmia.w sp!, {r8-r11}; movs r0, #0
 
 
-@micropython.viper
-def softmax(s, t, n: int, mantissa: int, shift: int):
-    job = ptr32(_job)
-    left = 0
-    if shift < 0:
-        left = 0 - shift
-        shift = 0
-    if shift > 31:
-        shift = 31
-    cut = 1 << 20 >> left  # from here on a weight is 0
-    if cut == 0:
-        cut = 1
-    job[0] = mantissa << 16
-    job[1] = shift
-    job[2] = left
-    job[3] = cut
-    _softmax(s, t, n, _job)
-
-
 @micropython.asm_thumb
-def _softmax(r0, r1, r2, r3):
+def _softmax(r0):
     # r0: scores, r1: powers of 2, r2: count, r3: total, r4: the largest score, r8: mantissa, r9, r10: shifts, r11: cut
-    data(2, 0xE92D, 0x0F00, 0xE893, 0x0F00, 0xB405)  # stmdb sp!, {r8-r11}; ldmia.w r3, {r8-r11}; push {r0, r2}
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x0F07, 0xB405)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r2, r8-r11}; push {r0, r2}
     data(2, 0x6804)  # ldr r4, [r0]
     label(LARGEST)
     data(2, 0xC820, 0x42A5, 0xBFC8, 0x462C, 0x3A01)  # ldmia r0!, {r5}; cmp r5, r4; it gt; movgt r4, r5; subs r2, #1

@@ -880,6 +880,23 @@ def _mix(acc: int, v: ptr16, s: ptr32, y: ptr32, p: ptr32, head: int, kv: int):
         dim -= 1
 
 
+@micropython.viper
+def attend(y, q, keys, values, s, t, p):
+    a = ptr32(p)
+    one = 1
+    sign = one << 31
+    shift = (a[7] ^ sign) - sign
+    n = a[5]
+    group = n // a[0]
+    h = 0
+    while h < n:
+        kv = h // group
+        _scores(0, keys, q, s, p, h, kv)
+        softmax(s, t, a[2], a[6], shift)
+        _mix(0, values, s, y, p, h, kv)
+        h += 1
+
+
 # Router and sampler
 
 
