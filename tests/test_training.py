@@ -5,6 +5,8 @@ import math
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -17,7 +19,7 @@ for name in ("safetensors", "tokenizers", "tqdm", "matplotlib", "numpy"):
 import numpy as np  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from tools import bpe, data, model, scan, train  # noqa: E402
+from tools import bpe, data, model, quantise, rounding, scan, train  # noqa: E402
 from tools.config import Config  # noqa: E402
 from tools.errors import UserError  # noqa: E402
 
@@ -181,8 +183,9 @@ def test_mixture_equals_a_loop_over_tokens():
         want.append(p[e] * (mixture.down.weight[e] @ hidden))
     want = torch.stack(want).view_as(got)
     assert torch.allclose(got, want, rtol=0, atol=1e-6)  # the router is float32
-    ((auxiliary, load),) = stats
+    ((load, _, _),) = stats
     assert load.tolist() == counts and sum(counts) == 21
+    auxiliary = model.auxiliary_loss(stats, load[None], 21)
     logits = rows @ mixture.router.weight.T
     share, p = torch.tensor(counts) / 21, torch.softmax(logits, -1).mean(0)
     aux = 0.01 * 4 * (share * p).sum() + 1e-3 * logits.logsumexp(-1).square().mean()
@@ -200,7 +203,7 @@ def test_mixture_when_one_expert_takes_every_token():
     stats = []
     n = torch.ones(4, 1, 16, requires_grad=True)
     mixture(n, stats).sum().backward()
-    assert stats[0][1].tolist() == [0, 0, 4, 0]
+    assert stats[0][0].tolist() == [0, 0, 4, 0]
     assert torch.isfinite(n.grad).all() and mixture.gate.weight.grad[0].abs().sum() == 0
 
 
@@ -539,6 +542,109 @@ def test_a_schedule_by_the_clock_and_one_by_tokens_end(tmp_path, corpus):
     assert 500 <= log_of(tmp_path / "tokens")[-1]["tokens"] < 500 + 4 * 32
 
 
+@pytest.mark.parametrize("shape, bits", [((3, 150), 8), ((4, 5, 64), 4), ((2, 6, 70), 4), ((7, 20), 8)])
+def test_rounding_is_that_of_packing(shape, bits):
+    torch.manual_seed(shape[0])
+    w = torch.randn(shape)
+    w[0] = 0
+    got = rounding.rounded(w, bits, rounding.best_fraction(w, bits)).double().numpy()
+    parts = list(w.numpy()) if len(shape) == 3 else [w.numpy()]
+    want = np.stack([m.expanded() for m in quantise.quantise(parts, bits)]).reshape(shape)
+    # Where a weight lies between two integers, the rounding of a scale to 15 bits decides; else they are the same.
+    assert np.isclose(got, want, rtol=2e-4, atol=1e-6).mean() > 0.99 and not got[0].any()
+
+
+def test_rounded_weights_are_what_the_loss_sees_and_full_ones_what_the_step_moves():
+    torch.manual_seed(1)
+    net = model.Decoder(Config(**TINY))
+    full = {name: p.detach().clone() for name, p in net.named_parameters()}
+    bits = {name: dict((id(p), b) for p, b in rounding.matrices(net)).get(id(q)) for name, q in net.named_parameters()}
+    assert {name for name, b in bits.items() if b == 4} == {
+        f"layers.{layer}.moe.{part}.weight" for layer in (0, 1) for part in ("gate", "up", "down")}
+    assert {name for name, b in bits.items() if b is None} == {
+        name for name in bits if name.endswith((".bias", "norm.weight", "lam", "conv.weight"))}
+    ids = document(30)[None]
+    batch = ids[:, :-1], ids[:, 1:], ids[:, :-1] == 0
+    rounds = rounding.Rounding(net)
+    with rounds():
+        seen = {name: p.detach().clone() for name, p in net.named_parameters()}
+        net.losses(*batch)[0].backward()
+    for name, p in net.named_parameters():
+        assert torch.equal(p, full[name])
+        assert (bits[name] is None) == torch.equal(seen[name], full[name])
+    got = {name: p.grad.clone() for name, p in net.named_parameters()}
+    net.zero_grad()
+    net.load_state_dict(seen)
+    net.losses(*batch)[0].backward()
+    for name, p in net.named_parameters():  # straight through: the gradient at the rounded weights, unchanged
+        assert torch.allclose(got[name], p.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_the_last_part_of_a_run_is_rounded(tmp_path, corpus, monkeypatch):
+    steps = []
+    losses = model.Decoder.losses
+
+    def watched(self, *batch):
+        if self.training:
+            w = self.layers[0].moe.up.weight[0]
+            steps.append(torch.equal(w, rounding.rounded(w, 4, 1.0)))
+        return losses(self, *batch)
+
+    monkeypatch.setattr(model.Decoder, "losses", watched)
+    monkeypatch.setitem(rounding.SEARCH, 4, (1.0,))  # rounding twice is then rounding once
+    train.main([*corpus, *SIZES, "--out", str(tmp_path / "run"), "--steps", "20", "--qat", "0.3"])
+    assert steps == [False] * 14 + [True] * 6
+    log = log_of(tmp_path / "run")[-1]
+    net = model.load_model(tmp_path / "run")
+    valid = data.Corpus(data.read_documents(corpus[-1]), bpe.load(tmp_path / "run" / "tokenizer.json"), 1024)
+    assert train.evaluate(net, valid)["nats_per_token"] == pytest.approx(log["nats_per_token"], abs=1e-6)
+    with rounding.Rounding(net)():
+        got = train.evaluate(net, valid)["nats_per_token"]
+    assert got == pytest.approx(log["rounded_nats_per_token"], abs=1e-6) and got != log["nats_per_token"]
+
+
+def torchrun(processes, *args):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}",
+                           "-m", "tools.train", *args], env=environment, capture_output=True, text=True, timeout=600,
+                          cwd=pathlib.Path(train.__file__).parents[1])
+
+
+def test_two_processes_train_as_one_does_and_go_on(tmp_path, corpus):
+    """50 steps at the same global batch: the same losses within 1e-3, and the same load over the whole batch."""
+    length = [*corpus, *SIZES, "--lr", "0.01", "--valid-steps", "10"]
+    train.main([*length, "--out", str(tmp_path / "one"), "--steps", "50"])
+    done = torchrun(2, *length, "--out", str(tmp_path / "two"), "--steps", "30")
+    assert done.returncode == 0, done.stderr
+    done = torchrun(2, "--out", str(tmp_path / "two"), "--resume", "--steps", "50")
+    assert done.returncode == 0, done.stderr
+    assert "2 processes" in done.stderr and done.stderr.count("encoding the text") == 1
+    # The first 30 steps had a shorter schedule; one process with the same two is what they equal.
+    train.main([*length, "--out", str(tmp_path / "same"), "--steps", "30"])
+    train.main(["--out", str(tmp_path / "same"), "--resume", "--steps", "50"])
+    one, two = log_of(tmp_path / "same"), log_of(tmp_path / "two")
+    assert [line["step"] for line in two] == [line["step"] for line in one] and two[-1]["step"] == 50
+    for a, b in zip(one, two):
+        assert b["tokens"] == a["tokens"]
+        for key in ("nats_per_token", "train_nats_per_token"):
+            assert b[key] == pytest.approx(a[key], abs=1e-3)
+        assert b["load_max_over_mean"] == pytest.approx(a["load_max_over_mean"], abs=0.1)
+
+
+def test_processes_that_do_not_divide_the_batch(tmp_path, corpus):
+    done = torchrun(3, *corpus, *SIZES, "--out", str(tmp_path / "x"), "--steps", "5")
+    assert done.returncode and "--batch 4 must be a multiple of the 3 processes" in done.stderr
+
+
+def test_bfloat16_stays_near_float32(tmp_path, corpus):
+    ends = []
+    for option in ("--no-bf16", "--bf16"):
+        train.main([*corpus, *SIZES, "--out", str(tmp_path / option), "--steps", "20", option])
+        ends.append(log_of(tmp_path / option)[-1]["nats_per_token"])
+        assert all(t.dtype == torch.float32 for t in model.load_model(tmp_path / option).state_dict().values())
+    assert ends[0] != ends[1] and ends[1] == pytest.approx(ends[0], abs=0.05)
+
+
 def test_learning_rate_rises_and_falls():
     options = train.parser().parse_args("--out x --lr 2 --warmup 0.1 --final-lr 0.1".split())
     rates = [train.learning_rate(progress, options) for progress in (0.0, 0.05, 0.1, 0.55, 1.0, 1.5)]
@@ -551,8 +657,8 @@ def test_a_loss_that_is_not_finite_is_told_and_spoils_no_weight(tmp_path, corpus
     losses = model.Decoder.losses
 
     def spoilt(self, *batch):
-        nats, count, auxiliary, load = losses(self, *batch)
-        return (nats * float("nan") if self.training else nats), count, auxiliary, load
+        nats, count, stats = losses(self, *batch)
+        return (nats * float("nan") if self.training else nats), count, stats
 
     monkeypatch.setattr(model.Decoder, "losses", spoilt)
     assert train.main([*corpus, *SIZES, "--out", str(out), "--steps", "9"]) == 2

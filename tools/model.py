@@ -87,8 +87,8 @@ class CausalConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, u, layout):
-        """u: [T, B, D] -> the same."""
-        return causal_conv(u, self.weight, self.bias, layout.early)
+        """u: [T, B, D] -> the same, in the weight's precision."""
+        return causal_conv(u.to(self.weight.dtype), self.weight, self.bias, layout.early)
 
 
 class BlockDiagonal(nn.Module):
@@ -242,7 +242,7 @@ class Mixture(nn.Module):
         self.down = Stack(experts, size, d, gain=2.0 / config.n_layers)
 
     def forward(self, n, stats=None):
-        """n: [..., d_model] -> the same. Appends (auxiliary loss, tokens per expert) to the list `stats`."""
+        """n: [..., d_model] -> the same. Appends what `auxiliary_loss` needs to the list `stats`."""
         rows = n.reshape(-1, n.shape[-1])
         logits = self.router(rows).float()
         p = torch.softmax(logits, dim=-1)
@@ -257,11 +257,22 @@ class Mixture(nn.Module):
             parts.append(F.linear(self.act(F.linear(run, gate)) * F.linear(run, up), down))
         y = _Permute.apply(torch.cat(parts), back, order) * best.to(n.dtype).unsqueeze(-1)
         if stats is not None:
-            share = load.to(p.dtype) / len(rows)
-            balance = len(load) * (share * p.mean(0)).sum()
-            z = logits.logsumexp(-1).square().mean()
-            stats.append((BALANCE_WEIGHT * balance + ROUTER_Z_WEIGHT * z, load))
+            stats.append((load, p.sum(0), logits.logsumexp(-1).square().sum()))
         return y.view(n.shape)
+
+
+def auxiliary_loss(stats, load, tokens):
+    """The weighted balance and z losses summed over the mixture layers.
+
+    stats: (tokens per expert, sum of router probabilities per expert, sum of z losses) of each layer over the tokens
+    here; load, [layers, experts], and tokens: those of the whole batch, which other processes may hold parts of: the
+    parts' losses then add up to the batch's.
+    """
+    balance, z = 0.0, 0.0
+    for of_layer, (_, p_sum, z_sum) in zip(load, stats):
+        balance = balance + len(of_layer) * (of_layer.to(p_sum.dtype) * p_sum).sum() / tokens**2
+        z = z + z_sum / tokens
+    return BALANCE_WEIGHT * balance + ROUTER_Z_WEIGHT * z
 
 
 class Layer(nn.Module):
@@ -370,18 +381,17 @@ class Decoder(nn.Module):
         return self._logits(tokens.T, starts.T, None).transpose(0, 1)
 
     def losses(self, tokens, targets, starts):
-        """Summed cross-entropy (nats), how many tokens it is over, auxiliary loss, and load per layer.
+        """Summed cross-entropy (nats), how many tokens it is over, and the mixture layers' statistics.
 
-        tokens, targets, starts: [B, T]; a target of -1 is not predicted. The auxiliary loss is the sum over the
-        mixture layers of the weighted balance and z losses; load: [mixture layers, experts] tokens, or None.
+        tokens, targets, starts: [B, T]; a target of -1 is not predicted. The statistics are a list, one item a mixture
+        layer: see `auxiliary_loss`.
         """
         stats = []
         logits = self._logits(tokens.T, starts.T, stats)
         targets = targets.T.reshape(-1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # bfloat16 under autocast
         nats = F.cross_entropy(logits.reshape(len(targets), -1), targets, ignore_index=-1, reduction="sum")
-        auxiliary = sum((loss for loss, _ in stats), start=logits.new_zeros(()))
-        load = torch.stack([load for _, load in stats]) if stats else None
-        return nats, int((targets >= 0).sum()), auxiliary, load
+        return nats, int((targets >= 0).sum()), stats
 
 
 def load_model(folder):

@@ -7,6 +7,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 import argparse
+import contextlib
 import json
 import math
 import pathlib
@@ -20,6 +21,7 @@ try:
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file
+    from tokenizers import Tokenizer
     from tqdm import tqdm
 except ModuleNotFoundError as error:
     if __name__ != "__main__":
@@ -31,7 +33,9 @@ except ModuleNotFoundError as error:
 from tools import bpe, data
 from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
-from tools.model import Decoder
+from tools.distributed import Group
+from tools.model import Decoder, auxiliary_loss
+from tools.rounding import Rounding
 
 CLIP = 1.0
 BETAS = (0.9, 0.95)
@@ -75,7 +79,12 @@ def parser():
     o.add_argument("--dropout", type=float, default=0.0)
     o.add_argument("--average", type=float, default=0.0, metavar="DECAY",
                    help="keep a moving average of the weights, e.g. 0.999, and save that")
+    o.add_argument("--qat", type=float, default=0.2, metavar="SHARE",
+                   help="last share of the run that sees the weights as packing will round them (default 0.2)")
     o.add_argument("--seed", type=int, default=1)
+    o.add_argument("--device", help="cpu, cuda, cuda:1 ... (default: a GPU when torch sees one)")
+    o.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=None,
+                   help="multiply matrices in bfloat16 (default: on a GPU that has it)")
     o.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     o.add_argument("--save-every", type=float, default=3.0, metavar="MINUTES")
     o.add_argument("--valid-every", type=float, default=5.0, metavar="MINUTES")
@@ -108,9 +117,10 @@ def evaluate(model, corpus):
     training = model.training
     model.eval()
     nats, count = 0.0, 0
+    device = model.embedding.weight.device
     with torch.inference_mode():
         for batch in data.validation_batches(corpus):
-            part, n, _, _ = model.losses(*map(torch.from_numpy, batch))
+            part, n, _ = model.losses(*(torch.from_numpy(array).to(device) for array in batch))
             nats += part.item()
             count += n
     model.train(training)
@@ -149,17 +159,34 @@ def tokenizer_sample(texts, weights, limit=TOKENIZER_TEXT):
             yield document
 
 
+class Losses(torch.nn.Module):
+    """`Decoder.losses` as a forward pass, which is all that torch's wrappers see."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens, targets, starts):
+        return self.model.losses(tokens, targets, starts)
+
+
 class Run:
     """One training run: its data, model, optimiser, and the folder it lives in."""
 
-    def __init__(self, options, saved):
-        self.options = options
+    def __init__(self, options, saved, group):
+        self.options, self.group = options, group
         self.folder = pathlib.Path(options.out)
         self.config = config = Config.from_dict(saved["config"] if saved else {
             field: getattr(options, option) for option, field in SIZES.items()})
         self._read(config, saved)
         torch.manual_seed(options.seed)
-        self.model = Decoder(config, options.dropout)
+        self.model = Decoder(config, options.dropout).to(group.device)
+        self.losses = group.parallel(Losses(self.model))
+        self.rounding = Rounding(self.model)
+        bf16 = options.bf16
+        if bf16 is None:
+            bf16 = group.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        self.precision = torch.autocast(group.device.type, torch.bfloat16, enabled=bf16)
         decayed, plain = [], []
         for parameter in self.model.parameters():
             (decayed if parameter.ndim >= 2 else plain).append(parameter)
@@ -173,6 +200,12 @@ class Run:
         self.stop = False  # a signal asks to end after the step at hand
         if saved:
             self._restore(saved)
+        if not group.first:  # its own rows want their own dropout
+            torch.manual_seed(options.seed + 1_000_003 * group.rank + self.step)
+
+    def _say(self, text):
+        if self.group.first:
+            print(text, file=sys.stderr)
 
     def _read(self, config, saved):
         options = self.options
@@ -187,9 +220,12 @@ class Run:
                 size = self.tokenizer.get_vocab_size()
                 raise UserError(f"{path}: holds {size} tokens, not {config.vocab_size}; give --vocab {size}")
         else:
-            print("training the tokenizer", file=sys.stderr)
-            self.tokenizer = bpe.train(tokenizer_sample(texts, weights), config.vocab_size)
-        print("encoding the text", file=sys.stderr)
+            self._say("training the tokenizer")
+            text = ""
+            if self.group.first:
+                text = bpe.train(tokenizer_sample(texts, weights), config.vocab_size).to_str()
+            self.tokenizer = Tokenizer.from_str(self.group.text_of_first(text))
+        self._say("encoding the text")
         self.corpora = [data.Corpus(documents, self.tokenizer, options.seq) for documents in texts]
         self.valid = self.valid_part = None
         if valid:
@@ -199,8 +235,8 @@ class Run:
             self.valid_part = data.Corpus(valid[:limit], self.tokenizer, VALID_CONTEXT) if short else self.valid
         self.batches = data.Batches(self.corpora, weights, options.seq, options.batch, options.seed)
         for name, corpus in zip(options.corpus, self.corpora):
-            print(f"  {name}: {corpus.n_predicted:,} tokens of {corpus.n_bytes / corpus.n_predicted:.2f} bytes, "
-                  f"{len(corpus.begin):,} pieces", file=sys.stderr)
+            self._say(f"  {name}: {corpus.n_predicted:,} tokens of {corpus.n_bytes / corpus.n_predicted:.2f} bytes, "
+                      f"{len(corpus.begin):,} pieces")
 
     def _checksums(self):
         return [corpus.checksum() for corpus in self.corpora]
@@ -215,7 +251,7 @@ class Run:
                 p.data.copy_(tensors[f"weight.{n}"])
                 if self.average is not None:
                     self.average[n].copy_(tensors[f"average.{n}"])
-                self.optimizer.state[p] = {key: tensors[f"{key}.{n}"].clone()
+                self.optimizer.state[p] = {key: tensors[f"{key}.{n}"].clone().to(self.group.device)
                                            for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{n}" in tensors}
             torch.set_rng_state(tensors["rng"])
         except (OSError, KeyError, RuntimeError, SafetensorError) as error:
@@ -237,23 +273,38 @@ class Run:
             return self.tokens / options.tokens
         return self.seconds / (60 * options.minutes)
 
+    @property
+    def rounds(self):
+        """Whether the run has come to the part that sees the weights rounded."""
+        return self.progress() >= 1 - self.options.qat
+
     def train_step(self):
         """One step of AdamW (Loshchilov and Hutter 2017, arXiv 1711.05101).
 
-        Returns nats per token (float) and load, tokens [mixture layers, experts] or None. Raises UserError, before any
-        weight has changed, when the loss or its gradient is not finite.
+        Returns nats per token (float) and load, tokens [mixture layers, experts] or None, both of the whole batch.
+        Raises UserError, before any weight has changed, when the loss or its gradient is not finite.
         """
         self.model.train()
+        group = self.group
         rate = learning_rate(self.progress(), self.options)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        nats, count, auxiliary, load = self.model.losses(*map(torch.from_numpy, self.batches.next()))
-        loss = nats / max(count, 1)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
+        batch = self.batches.next()
+        count = max(1, int((batch[1] >= 0).sum()))
         self.optimizer.zero_grad(set_to_none=True)
-        (loss + auxiliary).backward()
+        with self.rounding() if self.rounds else contextlib.nullcontext():
+            with self.precision:
+                nats, _, stats = self.losses(*(torch.from_numpy(rows[group.rank::group.size]).to(group.device)
+                                               for rows in batch))
+            load = group.total(torch.stack([of_layer for of_layer, _, _ in stats])) if stats else None
+            part = nats / count
+            if stats:
+                part = part + auxiliary_loss(stats, load, batch[0].size)
+            (part * group.size).backward()  # the gradients are averaged, and the parts of a batch add up
+        loss = group.total(nats.detach()).item() / count
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, CLIP)
-        if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
-            raise UserError(f"step {self.step}: the loss is {loss.item():.4g} and its gradient {norm.item():.4g}; "
+        if not math.isfinite(loss) or not math.isfinite(norm.item()):
+            raise UserError(f"step {self.step}: the loss is {loss:.4g} and its gradient {norm.item():.4g}; "
                             f"resume with a lower rate, such as --lr {self.options.lr / 2:.2g}")
         self.optimizer.step()
         self.step += 1
@@ -262,28 +313,33 @@ class Run:
             # A young average leans on the latest weights, or it would remember the random start.
             decay = min(self.options.average, (1 + self.step) / (10 + self.step))
             torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
-        return loss.item(), load
+        return loss, load
 
     def _swap_average(self):
         if self.average is not None:
             for p, average in zip(self.parameters, self.average):
                 p.data, average.data = average.data, p.data
 
-    def validate(self, corpus):
+    def validate(self, corpus, rounded=False):
         """Measure on `corpus` (may be None), add a line to the log, redraw the curve. Returns the line's dict.
 
-        Training loss and load are means since the last time.
+        Training loss and load are means since the last time. rounded: measure with the weights rounded, too.
         """
         entry = {"step": self.step, "tokens": self.tokens, "minutes": round(self.seconds / 60, 2),
                  "train_nats_per_token": sum(self.recent) / len(self.recent) if self.recent else None}
-        if corpus is not None:
+        if corpus is not None and self.group.first:
             self._swap_average()
             entry.update(evaluate(self.model, corpus))
+            if rounded:
+                with self.rounding():
+                    entry.update({f"rounded_{key}": value for key, value in evaluate(self.model, corpus).items()})
             self._swap_average()
         if self.load is not None:
             ratio = self.load.max(1).values / self.load.float().mean(1)
             entry["load_max_over_mean"] = [round(x, 3) for x in ratio.tolist()]
         self.recent, self.load = [], None
+        if not self.group.first:
+            return entry
         self.log = [line for line in self.log if line["step"] < self.step] + [entry]
         text = "".join(json.dumps(line) + "\n" for line in self.log)
         write_beside(self.folder / "log.jsonl", lambda path: path.write_text(text))
@@ -292,11 +348,13 @@ class Run:
 
     def save(self):
         """Write the model and, beside it, all that going on needs; each is renamed into place when whole."""
+        if not self.group.first:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         write_beside(self.folder / "config.json", self.config.save)
         write_beside(self.folder / "tokenizer.json", lambda path: self.tokenizer.save(str(path)))
         self._swap_average()
-        tensors = {name: t.contiguous() for name, t in self.model.state_dict().items()}
+        tensors = {name: t.detach().contiguous().cpu() for name, t in self.model.state_dict().items()}
         write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
         self._swap_average()
         new = self.folder / "resume.tmp"
@@ -341,14 +399,13 @@ class Run:
             self._save_and_tell()
             raise KeyboardInterrupt
         self.save()
-        entry = self.validate(self.valid)
-        print(json.dumps(entry), file=sys.stderr)
+        entry = self.validate(self.valid, rounded=self.options.qat > 0)
+        self._say(json.dumps(entry))
         return entry
 
     def _save_and_tell(self):
         self.save()
-        print(f"saved at step {self.step}; go on with: python -m tools.train --out {self.folder} --resume",
-              file=sys.stderr)
+        self._say(f"saved at step {self.step}; go on with: python -m tools.train --out {self.folder} --resume")
 
     def _steps(self):
         """Train until the run is done or a signal has come."""
@@ -357,10 +414,11 @@ class Run:
         saved_at = valid_at = self.seconds
 
         def clock():
-            self.seconds = before + time.monotonic() - began
-            return self.seconds
+            """What all processes agree on: the time, and whether one of them was asked to stop."""
+            self.seconds, stop = self.group.largest(before + time.monotonic() - began, float(self.stop))
+            self.stop = bool(stop)
 
-        with tqdm(total=100.0, initial=min(100.0, 100 * self.progress()), mininterval=1.0, dynamic_ncols=True,
+        with tqdm(disable=not self.group.first, total=100.0, initial=min(100.0, 100 * self.progress()), mininterval=1.0, dynamic_ncols=True,
                   bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}") as bar:
             while self.progress() < 1 and not self.stop:
                 loss, load = self.train_step()
@@ -377,11 +435,13 @@ class Run:
                     break
                 if (self.step % options.valid_steps == 0 if options.valid_steps
                         else self.seconds - valid_at >= 60 * options.valid_every):
-                    bar.write(json.dumps(self.validate(self.valid_part)), file=sys.stderr)
-                    valid_at = clock()
+                    entry = self.validate(self.valid_part)
+                    if self.group.first:
+                        bar.write(json.dumps(entry), file=sys.stderr)
+                    valid_at = self.seconds
                 if self.seconds - saved_at >= 60 * options.save_every:
                     self.save()
-                    saved_at = clock()
+                    saved_at = self.seconds
 
 
 def draw(log, path):
@@ -433,6 +493,9 @@ def check(options):
              f"--mix has {len(options.mix)} weights for {len(options.corpus)} corpus files")
         need(min(options.mix) >= 0 and sum(options.mix) > 0, "--mix weights must be 0 or more, and not all 0")
     need(options.batch > 0, "--batch must be above 0")
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    need(options.batch % processes == 0, f"--batch {options.batch} must be a multiple of the {processes} processes")
+    need(0 <= options.qat <= 1, "--qat is a share of the run: 0 to 1")
     need(options.seq > 1, "--seq must be above 1")
     need(0 <= options.dropout < 1, "--dropout must be at least 0 and below 1")
     need(0 <= options.average < 1, "--average must be at least 0 and below 1")
@@ -464,11 +527,16 @@ def main(argv=None):
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
-    run = Run(options, saved)
-    total = sum(p.numel() for p in run.parameters)
-    print(f"{total:,} parameters, {torch.get_num_threads()} threads", file=sys.stderr)
-    folder.mkdir(parents=True, exist_ok=True)
-    run.loop()
+    group = Group(options.device)
+    try:
+        run = Run(options, saved, group)
+        total = sum(p.numel() for p in run.parameters)
+        run._say(f"{total:,} parameters, {torch.get_num_threads()} threads on {group.device}"
+                 + (f", {group.size} processes" if group.size > 1 else ""))
+        folder.mkdir(parents=True, exist_ok=True)
+        run.loop()
+    finally:
+        group.close()
     return 0
 
 
