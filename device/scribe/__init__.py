@@ -10,6 +10,7 @@ or `scribe.chat()`, which asks for openings.
 import gc
 import os
 
+from .library import CHECKS
 from .story import Scribe
 
 __version__ = "0.1.0"
@@ -18,10 +19,12 @@ __version__ = "0.1.0"
 PLACES = (".", "/", "/flash", "/sd", "/rom", "/remote")
 
 
-def open(path=None, cache=None):
+def open(path=None, cache=None, check="first"):
     """A `Scribe` for a packed model; with no name, for the first *.scribe in the usual places.
 
     cache: bytes of RAM in which experts may stay once read; None for most of what the heap has left, 0 for none.
+    check: when an expert's bytes are compared with their CRC-32: "always", whenever it is read from flash; "first", the
+    first time only; "never". The rest of the file is always checked here (docs/reliability.md has the cost).
 
     Raises OSError where there is none, ValueError where the file is damaged or not ours, MemoryError that says how
     much is needed and how much there is.
@@ -30,14 +33,21 @@ def open(path=None, cache=None):
         raise ValueError("a model's name must be a string, not %r" % (path,))
     if cache is not None and (not isinstance(cache, int) or cache < 0):
         raise ValueError("cache must be a number of bytes, 0 or more, or None; not %r" % (cache,))
+    if not isinstance(check, str) or check not in CHECKS:
+        raise ValueError("check must be one of %s; not %r" % (", ".join(CHECKS), check,))
     path = find(path)
     gc.collect()
     try:
-        return Scribe(path, cache=cache)
+        return Scribe(path, cache=cache, check=check)
     except MemoryError:
         pass
     gc.collect()  # what was built so far is garbage now
-    raise MemoryError("%s needs about %d bytes of heap; %d are free" % (path, needed(path), gc.mem_free()))
+    free = gc.mem_free()
+    try:
+        need = "about %d bytes" % needed(path)
+    except MemoryError:
+        need = "more than %d bytes" % free
+    raise MemoryError("%s needs %s of heap; %d are free" % (path, need, free))
 
 
 def chat(model=None, raw=None):

@@ -6,8 +6,8 @@ A topic is a module of this package with
         \"\"\"Yield a `Row` for each kind of fault.\"\"\"
 
 `amount` is the share of the full number of faults, 1.0 for `make torture`, about 0.02 in the tests (`scaled` makes a
-count of it); `seed` is a whole number from which every random choice is drawn. A topic finds its own models: the shipped ones
-in weights/, or small random ones (`small_model`). It needs no network and leaves nothing behind.
+count of it); `seed` is a whole number from which every random choice is drawn. A topic finds its own models: the
+shipped ones in weights/, or small random ones (`small_model`). It needs no network and leaves nothing behind.
 """
 
 import dataclasses
