@@ -29,6 +29,7 @@ class Library:
         self._each = file.n_experts // layers
         self._checked = bytearray(file.n_experts)
         self._samples = bytearray(SAMPLES * file.n_experts)
+        self._suspect = 0  # after a read that failed a file system may hold on to half of what it read
         self._views = self._common = None
         if file.mapped:
             self._views = [file.expert_view(i) for i in range(file.n_experts)]
@@ -84,10 +85,14 @@ class Library:
                 if self._holds[slot] >= 0:
                     self._slot[self._holds[slot]] = -1
                 self._holds[slot] = -1  # nothing, should the reading fail
+            suspect = self._suspect
+            self._suspect = 1
             self._file.read_expert(number, buf)
-        if self._check == 0 or (self._check == 1 and not self._same(number, buf)):
+            self._suspect = suspect
+        if self._check == 0 or (self._check == 1 and (self._suspect or not self._same(number, buf))):
             self._file.check_expert(number, buf)
             self._remember(number, buf)
+            self._suspect = 0
         if self._views is None and slot >= 0:
             self._holds[slot] = number
             self._slot[number] = slot

@@ -272,7 +272,7 @@ class ModelFile:
             self.refuse("section CONF: %s is %r; %d to %d is needed" % (name, config[name], low, high))
         if not ok:
             self.refuse("section CONF is not a model's description")
-        self._check_lengths(config)
+        self._check_sections(config)
         return about
 
     def _possible(self, c):
@@ -293,21 +293,23 @@ class ModelFile:
             ok = c["n_heads"] > 0 and c["n_kv_heads"] > 0 and c["head_dim"] > 0 and c["window"] > 0
         return ok and (c["d_ff"] > 0 or experts > 0) and (experts == 0 or c["d_expert"] > 0)
 
-    def _check_lengths(self, config):
+    def _check_sections(self, config):
+        """Every section that the config asks for, in order, each as long as it must be; experts are for check_order."""
+        layers = len(config["recipe"])
+        order = [(tag, 0) for tag in TAGS[:4]] + [(b"LAYR", i) for i in range(layers)] + [(b"HEAD", 0)]
+        if self._first != len(order):
+            self.refuse("%d sections before the experts; the config asks for %d" % (self._first, len(order)))
         wanted = _lengths(config)
-        if self._first != 5 + len(config["recipe"]):
-            self.refuse("%d sections before the experts; the config asks for %d" % (
-                self._first, 5 + len(config["recipe"])))
         for i in range(self._count):
-            tag, layer = struct.unpack_from("<4sH", self._table, i * ENTRY)
+            tag, layer, expert, _, length, crc = struct.unpack_from("<4sHHIII", self._table, i * ENTRY)
+            if i < self._first and (tag, layer, expert) != order[i] + (0,):
+                self.refuse("section %s is not where it should be" % self._name(i))
             tag = tag.decode()
             least, most = wanted.get((tag, layer) if tag == "LAYR" else tag, (0, MAX_FILE))
-            if not least <= _u32(self._table, i * ENTRY + 12) <= most:
+            if not least <= length <= most:
                 self.refuse("section %s has another length than its config asks for" % self._name(i))
-            if tag == "TABL":
-                length, crc = struct.unpack_from("<II", self._table, i * ENTRY + 12)
-                if (length, crc) != TABLES:
-                    self.refuse("section TABL: other tables than this version's; pack the model again")
+            if tag == "TABL" and (length, crc) != TABLES:
+                self.refuse("section TABL: other tables than this version's; pack the model again")
 
     # Experts: found by number without searching, read into one buffer, checked when first read.
 
