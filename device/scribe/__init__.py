@@ -9,6 +9,7 @@ or `scribe.chat()`, which asks for openings.
 
 import gc
 import os
+import sys
 
 from .library import CHECKS
 from .story import Scribe
@@ -44,10 +45,11 @@ def open(path=None, cache=None, check="first"):
     gc.collect()  # what was built so far is garbage now
     free = gc.mem_free()
     try:
-        need = "about %d bytes" % needed(path)
+        need = needed(path)
     except MemoryError:
-        need = "more than %d bytes" % free
-    raise MemoryError("%s needs %s of heap; %d are free" % (path, need, free))
+        need = free
+    raise MemoryError("%s needs about %d bytes of heap; %d are free%s" % (
+        path, need, free, ", but in pieces that are too small: open it before other things" if need < free else ""))
 
 
 def chat(model=None, raw=None):
@@ -100,7 +102,9 @@ def needed(path):
         else:
             total += 4 * config["n_kv_heads"] * config["head_dim"] * (config["window"] + 7)
     wide = max(config["d_model"], config["d_rnn"], config["d_ff"], config["n_heads"] * config["head_dim"])
-    return total + 12 * config["vocab_size"] + 40 * wide + 4 * config["window"] + 24000
+    # the objects around the numbers (measured), of words that are twice as wide on a computer
+    objects = (5000 + 3000 * len(config["recipe"])) * (2 if sys.maxsize >> 31 else 1)
+    return total + 12 * config["vocab_size"] + 40 * wide + 4 * config["window"] + objects
 
 
 def _join(place, name):
