@@ -24,7 +24,7 @@ PORT ?=
 BOARD ?=
 ARGS ?=
 
-.PHONY: help setup story chat deploy test parity types boards board-test train pack bench budget layouts clean
+.PHONY: help setup story chat deploy test parity torture types boards board-test train pack bench budget layouts clean
 # A recursive variable given on the command line would be exported expanded, whatever is in it.
 unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET PORT BOARD ARGS
 
@@ -62,6 +62,9 @@ test: $(VENV)/.ready ## run the tests: the board's code in real MicroPython agai
 
 parity: $(VENV)/.ready ## compare every logit of the board's code with the integer reference, to the bit
 	@$(RUN) tools.parity $(ARGS)
+
+torture: $(VENV)/.ready ## damage, starve and interrupt everything, at full length (docs/reliability.md): ARGS="damage --amount 0.1"
+	@$(RUN) tools.torture $(ARGS)
 
 types: $(VENV)/.ready ## check the board's code with mypy against the stubs of MicroPython's rp2 and esp32 (docs/versions.md)
 	@$(RUN) tools.typecheck $(ARGS)

@@ -450,29 +450,165 @@ for seed in range(5):
     assert "section XPRT" in out and "is damaged" in out
 
 
-def test_a_file_that_fails_mid_story_leaves_the_object_usable(scribe):
-    out = scribe("""
+def test_a_file_that_fails_mid_story_leaves_the_object_usable(packed, micropython, tmp_path):
+    """One line that names the file; the next story opens it again, and is that of a fresh model."""
+    import shutil
+
+    path = tmp_path / "m.scribe"
+    shutil.copy(packed["hybrid"][0], path)
+    out = micropython(f"""
+import os, scribe
+path = {str(path)!r}
+s = scribe.open(path, 0)
+whole = s.write("A", max_tokens=9, seed=1)
 f = s._model.file
-real = f._file
-class Gone:
-    def seek(self, at): raise OSError(5)
-f._file = Gone()
+class Broken:
+    def __init__(self, error, file):
+        self.error, self.file, self.left = error, file, 20
+    def seek(self, at):
+        self.left -= 1
+        if self.left < 0 and self.error:
+            raise OSError(self.error)
+        return self.file.seek(at)
+    def readinto(self, buf):
+        return 10 if self.left < 0 else self.file.readinto(buf)
+    def close(self):
+        self.file.close()
+for error in (5, 0):
+    f._file = Broken(error, f._file)
+    try:
+        s.write("A", max_tokens=9, seed=1)
+    except OSError as e:
+        print(e)
+    print(s.write("A", max_tokens=9, seed=1) == whole)
+f._file = Broken(19, f._file)
+f._file.left = 0
+os.rename(path, path + ".away")
 try:
-    s.write("A", max_tokens=5, seed=1)
+    s.tell("A")
 except OSError as e:
-    print("stopped", e.errno)
-class Short:
-    def seek(self, at): pass
-    def readinto(self, buf): return 10
-f._file = Short()
+    print(e.errno, e)
+os.rename(path + ".away", path)
+print(s.write("A", max_tokens=9, seed=1) == whole)
+s.close()
 try:
-    s.write("A", max_tokens=5, seed=1)
+    s.tell("A")
 except ValueError as e:
     print(e)
-f._file = real
-print(len(s.write("A", max_tokens=5, seed=1)) > 0)
+""").stdout.split("\n")
+    assert out[0] == f"[Errno 5] EIO: {path}: the file can't be read; was it or its card removed?"
+    assert out[2] == f"[Errno 5] EIO: {path}: reading stopped early; the file can't be read; was it or its card removed?"
+    assert out[1] == out[3] == out[5] == "True" and out[4].startswith("2 [Errno 2] ENOENT: ")
+    assert "was closed" in out[6]
+
+
+def test_another_file_in_an_open_models_place_is_refused(packed, micropython, tmp_path):
+    path = tmp_path / "m.scribe"
+    path.write_bytes(packed["hybrid"][0].read_bytes())
+    out = micropython(f"""
+import scribe
+path = {str(path)!r}
+s = scribe.open(path, 0)
+whole = s.write("A", max_tokens=9, seed=1)
+with open(path, "r+b") as f:
+    data = f.read()
+with open({str(packed['untied'][0])!r}, "rb") as f:
+    other = f.read()
+def write(data):
+    with open(path, "r+b") as f:
+        f.write(data)
+for i in range(9):
+    s._model.library.expert(i)
+pieces = s.stream("A", max_tokens=200, seed=1)
+next(pieces)
+write(other)
+for attempt in (lambda: "".join(pieces), s.write):
+    try:
+        print(attempt())
+    except ValueError as e:
+        print(e)
+write(data)
+print(s.write("A", max_tokens=9, seed=1) == whole)
+""").stdout.split("\n")
+    assert "section XPRT" in out[0] and "is damaged" in out[0], out
+    assert "another file is in its place" in out[1] and out[2] == "True"
+
+
+# Several stories on one model
+
+
+@pytest.mark.parametrize("name", models.ALL)
+def test_forks_tell_stories_at_the_same_time(scribe, name):
+    """Each story, written a piece at a time in turn, is the one told alone; with what stats() says of its costs."""
+    out = json.loads(scribe("""
+import gc, json
+asked = [dict(prompt="The", seed=3, max_tokens=50), dict(prompt="A fox", seed=4, temperature=1.5, top_k=0, max_tokens=70),
+         dict(prompt="Once", seed=5, top_p=0.5, max_tokens=60), dict(seed=3, temperature=0, max_tokens=40)]
+alone = [s.write(**a) for a in asked]
+figures = s.stats()
+tellers, costs = [s], []
+for _ in asked[1:]:
+    gc.collect()
+    before = gc.mem_alloc()
+    tellers.append(s.fork())
+    gc.collect()
+    costs.append(gc.mem_alloc() - before)
+streams = [t.stream(**a) for t, a in zip(tellers, asked)]
+texts = [""] * len(asked)
+while any(streams):
+    for i, stream in enumerate(streams):
+        try:
+            texts[i] += next(stream) if stream else ""
+        except StopIteration:
+            streams[i] = None
+again = tellers[-1].stats()
+print(json.dumps([texts == alone, costs, figures["fork_bytes"], [again[k] == figures[k] for k in
+    ("tokens", "prompt_tokens", "flash_bytes_per_token", "ram_bytes")]]))
+""", name))
+    same, costs, told, figures = out
+    assert same and all(figures)
+    assert all(0.8 * told < cost <= told for cost in costs), (costs, told)
+
+
+def test_two_models_at_once_and_two_stories_on_one_object(scribe, packed):
+    out = scribe(f"""
+t = scribe.open({str(packed['llama'][0])!r})
+alone = s.write("A", seed=1, max_tokens=30), t.write("A", seed=1, max_tokens=30)
+first, second = s.stream("A", seed=1, max_tokens=30), t.stream("A", seed=1, max_tokens=30)
+a = b = ""
+for _ in range(40):
+    a += next(first, "")
+    b += next(second, "")
+print((a, b) == alone)
+old = s.stream("A", seed=1, max_tokens=30)
+next(old)
+new = s.stream("A", seed=1, max_tokens=30)
+try:
+    print(list(old))
+except ValueError as e:
+    print(e)
+print("".join(new) == alone[0])
+t.close()
+print(s.write("A", seed=1, max_tokens=30) == alone[0])
 """).split("\n")
-    assert out[0] == "stopped 5" and "reading stopped early" in out[1] and out[2] == "True"
+    assert out[0] == out[2] == out[3] == "True" and "another story has begun" in out[1]
+
+
+def test_a_story_stopped_within_a_token_can_not_be_marked(scribe, tmp_path):
+    """Its layers stand at two tokens: a bookmark of that would go on as another story."""
+    out = scribe(f"""
+step = s._model.step
+def stop(token, state):
+    raise KeyboardInterrupt
+s._model.step = stop
+s.tell("A", seed=1)
+s._model.step = step
+try:
+    s.bookmark({str(tmp_path / "x.mark")!r})
+except ValueError as e:
+    print(e)
+""")
+    assert "stopped in the middle of a token" in out and not list(tmp_path.iterdir())
 
 
 # Memory

@@ -9,7 +9,9 @@ or `scribe.chat()`, which asks for openings.
 
 import gc
 import os
+import sys
 
+from .library import CHECKS
 from .story import Scribe
 
 __version__ = "0.1.0"
@@ -18,10 +20,12 @@ __version__ = "0.1.0"
 PLACES = (".", "/", "/flash", "/sd", "/rom", "/remote")
 
 
-def open(path=None, cache=None):
+def open(path=None, cache=None, check="first"):
     """A `Scribe` for a packed model; with no name, for the first *.scribe in the usual places.
 
     cache: bytes of RAM in which experts may stay once read; None for most of what the heap has left, 0 for none.
+    check: when an expert's bytes are compared with their CRC-32: "always", whenever it is read from flash; "first", the
+    first time only; "never". The rest of the file is always checked here (docs/reliability.md has the cost).
 
     Raises OSError where there is none, ValueError where the file is damaged or not ours, MemoryError that says how
     much is needed and how much there is.
@@ -30,14 +34,22 @@ def open(path=None, cache=None):
         raise ValueError("a model's name must be a string, not %r" % (path,))
     if cache is not None and (not isinstance(cache, int) or cache < 0):
         raise ValueError("cache must be a number of bytes, 0 or more, or None; not %r" % (cache,))
+    if not isinstance(check, str) or check not in CHECKS:
+        raise ValueError("check must be one of %s; not %r" % (", ".join(CHECKS), check,))
     path = find(path)
     gc.collect()
     try:
-        return Scribe(path, cache=cache)
+        return Scribe(path, cache=cache, check=check)
     except MemoryError:
         pass
     gc.collect()  # what was built so far is garbage now
-    raise MemoryError("%s needs about %d bytes of heap; %d are free" % (path, needed(path), gc.mem_free()))
+    free = gc.mem_free()
+    try:
+        need = needed(path)
+    except MemoryError:
+        need = free
+    raise MemoryError("%s needs about %d bytes of heap; %d are free%s" % (
+        path, need, free, ", but in pieces that are too small: open it before other things" if need < free else ""))
 
 
 def chat(model=None, raw=None):
@@ -90,7 +102,9 @@ def needed(path):
         else:
             total += 4 * config["n_kv_heads"] * config["head_dim"] * (config["window"] + 7)
     wide = max(config["d_model"], config["d_rnn"], config["d_ff"], config["n_heads"] * config["head_dim"])
-    return total + 12 * config["vocab_size"] + 40 * wide + 4 * config["window"] + 24000
+    # the objects around the numbers (measured), of words that are twice as wide on a computer
+    objects = (5000 + 3000 * len(config["recipe"])) * (2 if sys.maxsize >> 31 else 1)
+    return total + 12 * config["vocab_size"] + 40 * wide + 4 * config["window"] + objects
 
 
 def _join(place, name):

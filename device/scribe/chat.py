@@ -69,6 +69,9 @@ class Editor:
         text, at = "", len(self._history)
         while True:
             byte = self._byte()
+            if byte < 0:
+                self._write("\n")
+                return text or None
             if byte in (10, 13):
                 if byte == 10 and self._after_return:  # of a carriage return and line feed
                     self._after_return = False
@@ -106,14 +109,13 @@ class Editor:
                     self._write(character)
 
     def _byte(self):
+        """The next byte, or -1 where the other end is closed."""
         if self._ahead:
             byte = self._ahead[0]
             self._ahead = self._ahead[1:]
             return byte
         byte = self._read(1)
-        if not byte:  # the other end is closed
-            return 4
-        return byte[0]
+        return byte[0] if byte else -1
 
     def _escape(self):
         """-1 for the up key, 1 for the down key, 0 for all others."""
@@ -121,7 +123,7 @@ class Editor:
         if byte not in (0x5B, 0x4F):
             return 0
         byte = self._byte()
-        while byte < 0x40 and byte != 4:
+        while 0 <= byte < 0x40 and byte != 4:
             byte = self._byte()
         return {0x41: -1, 0x42: 1}.get(byte, 0)
 
@@ -129,7 +131,7 @@ class Editor:
         """The character that begins with this byte, or "" where it is none."""
         raw = bytes((byte,))
         for _ in range(0 if byte < 0xC0 else 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3):
-            raw += bytes((self._byte(),))
+            raw += bytes((max(0, self._byte()),))
         try:
             return raw.decode()
         except UnicodeError:
@@ -322,6 +324,8 @@ def run(model=None, raw=None):
         except (OSError, ValueError, MemoryError) as error:
             print("scribe: %s" % error)
             return
+    elif not hasattr(model, "stream"):
+        raise ValueError("chat needs a model's name, or what scribe.open gave; not %r" % (model,))
     try:
         Chat(model, reader(raw)).run()
     finally:

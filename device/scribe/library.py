@@ -5,7 +5,10 @@ import gc
 from .buffers import ints
 from .modelfile import Section
 
-CHECK_FIRST, CHECK_ALWAYS, CHECK_NEVER = 0, 1, 2  # when an expert's CRC-32 is compared
+#: When an expert's CRC-32 is compared: whenever it is read from flash; the first time, and when some of its bytes are
+#: not what they were then; or not at all.
+CHECKS = "always", "first", "never"
+SAMPLES = 4  # bytes of an expert that are remembered: enough to see that another file has taken this one's place
 
 
 class Library:
@@ -14,15 +17,19 @@ class Library:
 
     `grow` gives experts RAM to stay in, shared out evenly among the layers; a layer's least recently used expert makes
     room (docs/cache.md says why). A layer without a share reads into one buffer common to all.
+
+    check: one of CHECKS. In a memory-mapped file a read is a use.
     """
 
-    def __init__(self, file, layers, check=CHECK_FIRST):
+    def __init__(self, file, layers, check="first"):
         self._file = file
-        self.check = check
+        self._check = CHECKS.index(check)
         self.calls = self.hits = 0
         self._layers = layers
         self._each = file.n_experts // layers
         self._checked = bytearray(file.n_experts)
+        self._samples = bytearray(SAMPLES * file.n_experts)
+        self._suspect = 0  # after a read that failed a file system may hold on to half of what it read
         self._views = self._common = None
         if file.mapped:
             self._views = [file.expert_view(i) for i in range(file.n_experts)]
@@ -62,13 +69,13 @@ class Library:
 
     def expert(self, number):
         """Expert `number`'s section, checked. Raises ValueError where it is damaged, OSError where it can't be read."""
-        self.calls += 1
+        self.calls = self.calls + 1 & 0x3FFFFFFF  # a larger number would need the heap
         if self._views is not None:
             buf = self._views[number]
         else:
             slot = self._slot[number]
             if slot >= 0:
-                self.hits += 1
+                self.hits = self.hits + 1 & 0x3FFFFFFF
                 self._used[slot] = self.calls
                 return self._slots[slot]
             slot = self._oldest(number // self._each)
@@ -78,15 +85,35 @@ class Library:
                 if self._holds[slot] >= 0:
                     self._slot[self._holds[slot]] = -1
                 self._holds[slot] = -1  # nothing, should the reading fail
+            suspect = self._suspect
+            self._suspect = 1
             self._file.read_expert(number, buf)
-        if self.check == CHECK_ALWAYS or (self.check == CHECK_FIRST and not self._checked[number]):
+            self._suspect = suspect
+        if self._check == 0 or (self._check == 1 and (self._suspect or not self._same(number, buf))):
             self._file.check_expert(number, buf)
-            self._checked[number] = 1
+            self._remember(number, buf)
+            self._suspect = 0
         if self._views is None and slot >= 0:
             self._holds[slot] = number
             self._slot[number] = slot
             self._used[slot] = self.calls
         return buf
+
+    def _same(self, number, buf):
+        """Whether the expert was checked before and looks as it did then."""
+        each = self._file.expert_bytes // SAMPLES
+        at = number * SAMPLES
+        same = self._checked[number]
+        for i in range(SAMPLES):
+            if buf[i * each + each // 2] != self._samples[at + i]:
+                same = 0
+        return same
+
+    def _remember(self, number, buf):
+        each = self._file.expert_bytes // SAMPLES
+        for i in range(SAMPLES):
+            self._samples[number * SAMPLES + i] = buf[i * each + each // 2]
+        self._checked[number] = 1
 
     def _oldest(self, layer):
         """The layer's slot that was wanted longest ago, or -1 where it has none."""

@@ -123,9 +123,10 @@ class Model:
     """A packed model, loaded. `logits` holds the last step's, as integers; the sampler knows their unit.
 
     chunk: how many tokens of a prompt go through a layer together; None for CHUNK, or 1 where there are no experts.
+    check: when an expert's bytes are compared with their CRC-32 (library.CHECKS).
     """
 
-    def __init__(self, path, chunk=None):
+    def __init__(self, path, chunk=None, check="first"):
         self.file = file = ModelFile(path)
         self.about = file.description()
         self.config = config = self.about["config"]
@@ -139,11 +140,13 @@ class Model:
         self._embed_scale, self._embed_shift = section.params(2)
         self._embed = section.matrix(vocab, d)
         section.end()
-        self.library = Library(file, len(config["recipe"]))
+        self.library = Library(file, len(config["recipe"]), check)
         self.layers = [Layer(file, config, i, self.library) for i in range(len(config["recipe"]))]
         section = file.section(b"HEAD")
         self._norm = Norm(section, d)
         self.logit_params = section.params(6)
+        if not all(0 <= self.logit_params[i] < 32768 for i in (0, 2, 4)):  # they take part in indexing a table
+            file.refuse("section HEAD: a mantissa is out of range")
         self._cap = self.logit_params[2:] if config["logit_softcap"] else None
         if config["tie_embeddings"]:
             self._head, self._head_buf = Linear(self._embed), self._embedding

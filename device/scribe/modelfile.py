@@ -11,12 +11,16 @@ from array import array
 
 from . import kernels
 
+EIO = 5
 MAGIC = b"\x93SCRIBE\n"
 VERSION = 1
 HEADER = 32
 ENTRY = 20
 ALIGNMENT = 64
 MAX_SECTIONS = 64 * 257 + 8
+MAX_FILE = 1 << 30  # bytes: places in a file stay small integers on a 32-bit board, which need no heap
+MAX_CONF = 16384  # bytes of the CONF section
+TABLES = 5524, 0x84A99B3E  # bytes and CRC-32 of the TABL section, the same in every file of this version
 PARAMS, VECTOR, MATRIX = 1, 2, 3
 #: Sizes that a config may have. What they make of a section's length is checked against the file.
 SIZES = (
@@ -24,6 +28,8 @@ SIZES = (
     ("n_heads", 0, 1024), ("n_kv_heads", 0, 1024), ("head_dim", 0, 1024), ("window", 0, 16384), ("d_ff", 0, 65536),
     ("n_experts", 0, 256), ("d_expert", 0, 65536), ("bos_token_id", 0, 65535), ("eos_token_id", 0, 65535),
 )
+TAGS = b"CONF", b"TOKN", b"TABL", b"EMBD", b"LAYR", b"HEAD", b"XPRT"
+FLAGS = "rotary_interleaved", "tie_embeddings"
 
 
 def _u32(buf, at):
@@ -32,6 +38,48 @@ def _u32(buf, at):
 
 def _aligned(at):
     return (at + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def _matrix(rows, cols, bits=8):
+    """Bytes of a matrix record without biases."""
+    groups = (cols + kernels.GROUP - 1) // kernels.GROUP
+    return 40 + (rows * ((cols + 7) // 8 * 8) * bits // 8 + 3) // 4 * 4 + (2 * rows * groups + 3) // 4 * 4
+
+
+def _lengths(c):
+    """{tag, or tag and layer: (least, most) bytes of such a section} for a config: which matrices have biases (4 bytes
+    a row) is known only inside."""
+    d, recipe = c["d_model"], c["recipe"]
+    norm = 24 + 16 + (2 * d + 3) // 4 * 4
+    embedding = _matrix(c["vocab_size"], d)
+    head = norm + 32, norm + 32
+    if not c["tie_embeddings"]:
+        head = head[0] + embedding, head[0] + embedding + 4 * c["vocab_size"]
+    result = {"EMBD": (16 + embedding, 16 + embedding + 4 * c["vocab_size"]), "HEAD": head}
+    for i in range(len(recipe)):
+        rows = d
+        size = 2 * norm
+        if recipe[i] == "S":
+            r = c["d_rnn"]
+            size += 24 + 2 * _matrix(r, d) + 16 + (2 * r * c["conv_width"] + 3) // 4 * 4 + 2 * (16 + 4 * r)
+            size += 2 * _matrix(r, r // c["rnn_heads"]) + _matrix(d, r)
+            rows += 4 * r
+        else:
+            q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+            size += 20 + 16 + 4 * (int(c["head_dim"] * c["rotary_fraction"]) // 2) + _matrix(q, d) + _matrix(d, q)
+            size += 2 * _matrix(kv, d)
+            rows += q + 2 * kv
+        if c["d_ff"]:
+            size += 16 + 2 * _matrix(c["d_ff"], d) + _matrix(d, c["d_ff"])
+            rows += 2 * c["d_ff"] + d
+        if c["n_experts"]:
+            size += 28 + _matrix(c["n_experts"], d)
+            rows += c["n_experts"]
+        result["LAYR", i] = size, size + 4 * rows
+    h = c["d_expert"]
+    size = 2 * _matrix(h, d, 4) + _matrix(d, h, 4)
+    result["XPRT"] = size, size + 4 * (2 * h + d)
+    return result
 
 
 class ModelFile:
@@ -44,18 +92,54 @@ class ModelFile:
 
     def __init__(self, path):
         self.path = path
-        self.bytes_read = 0
+        self._bytes = self._megabytes = 0
+        self._head = None
         self._file = open(path, "rb")
         try:
             self._map = self._mapped()
             self._read_table()
             self._number_experts()
-        except Exception:
+        except BaseException:
             self.close()
             raise
 
+    @property
+    def bytes_read(self):
+        return (self._megabytes << 20) + self._bytes
+
     def close(self):
-        self._file.close()
+        """Close the file, for good."""
+        file, self._file = self._file, None
+        if file:
+            try:
+                file.close()
+            except OSError:
+                pass
+
+    def refresh(self):
+        """Make sure that the file is still the one that was opened, and can be read: opened again if need be (its card
+        was out, or its file system mounted anew). Raises OSError where it is gone, ValueError where another one is in
+        its place."""
+        if self._file is None:
+            self.refuse("the model was closed; open it again with scribe.open")
+        if self._map is not None or not self.n_experts:
+            return  # nothing will be read
+        head = bytearray(HEADER)
+        try:
+            self._fill(0, head)
+        except OSError:
+            self._reopen()
+            self._fill(0, head)
+        if head != self._head:
+            self.refuse("another file is in its place since it was opened; open it with scribe.open")
+
+    def _reopen(self):
+        try:
+            file = open(self.path, "rb")
+        except OSError as error:
+            self._unreadable(error.errno)
+        self.close()
+        self._file = file
 
     def _mapped(self):
         try:
@@ -79,17 +163,32 @@ class ModelFile:
         return buf
 
     def _fill(self, at, buf):
-        self._file.seek(at)
-        n = self._file.readinto(buf)
-        self.bytes_read += n
+        """Read into `buf`; allocates nothing, unless it fails."""
+        if self._file is None:
+            self.refuse("the model was closed; open it again with scribe.open")
+        try:
+            self._file.seek(at)
+            n = self._file.readinto(buf)
+        except OSError as error:
+            self._unreadable(error.errno)
         if n != len(buf):
-            self.refuse("reading stopped early; was the file or its card removed?")
+            self._unreadable(EIO, "reading stopped early; ")
+        # in two numbers, because one would pass a small integer's 30 bits, and then need the heap
+        n += self._bytes
+        self._megabytes += n >> 20
+        self._bytes = n & 0xFFFFF
+
+    def _unreadable(self, code, why=""):
+        raise OSError(code, "%s: %sthe file can't be read; was it or its card removed?" % (self.path, why))
 
     def _read_table(self):
-        size = self._file.seek(0, 2)
+        try:
+            size = self._file.seek(0, 2)
+        except OSError as error:
+            self._unreadable(error.errno)
         if size < HEADER:
             self.refuse("not a packed Scribe model")
-        head = self._get(0, HEADER)
+        self._head = head = self._get(0, HEADER)
         if bytes(head[:8]) != MAGIC:
             self.refuse("not a packed Scribe model")
         if binascii.crc32(head[: HEADER - 4]) != _u32(head, HEADER - 4):
@@ -100,7 +199,7 @@ class ModelFile:
         if told != size:
             self.refuse("%d bytes, but the header says %d; the copy is incomplete" % (size, told))
         end = HEADER + count * ENTRY
-        if alignment != ALIGNMENT or count > MAX_SECTIONS or end > size:
+        if alignment != ALIGNMENT or count > MAX_SECTIONS or end > size or size > MAX_FILE:
             self.refuse("the header's sizes are not possible")
         self.identity = crc  # of every section's CRC-32, and so of the model
         self._table = self._get(HEADER, count * ENTRY)
@@ -108,7 +207,9 @@ class ModelFile:
             self.refuse("the section table is damaged; copy the file again")
         at = _aligned(end)
         for i in range(count):
-            offset, length = struct.unpack_from("<II", self._table, i * ENTRY + 8)
+            tag, _, _, offset, length = struct.unpack_from("<4sHHII", self._table, i * ENTRY)
+            if tag not in TAGS:
+                self.refuse("section %d is none of this version's" % i)
             if offset != at or offset + length > size:
                 self.refuse("section %s lies where it can't" % self._name(i))
             at = _aligned(offset + length)
@@ -119,10 +220,7 @@ class ModelFile:
     def _name(self, i):
         """A section as messages call it."""
         tag, layer, expert = struct.unpack_from("<4sHH", self._table, i * ENTRY)
-        try:
-            name = tag.decode()
-        except UnicodeError:
-            name = repr(tag)
+        name = tag.decode()
         return name + {"LAYR": " %d" % layer, "XPRT": " %d.%d" % (layer, expert)}.get(name, "")
 
     def _find(self, tag, layer=0, expert=0):
@@ -154,27 +252,64 @@ class ModelFile:
         return Section(self, self.load(tag, layer), tag.decode() + (" %d" % layer if tag == b"LAYR" else ""))
 
     def description(self):
-        """The CONF section: a dict whose "config" holds the sizes (tools/config.py names them), checked."""
+        """The CONF section: a dict whose "config" holds the sizes (tools/config.py names them), checked, and the
+        sections' lengths with it: nothing large is read for a file whose sections are not its config's."""
+        if self.size(b"CONF") > MAX_CONF:
+            self.refuse("section CONF is too long")
+        raw = self.load(b"CONF")
+        ok = False
         try:
-            about = json.loads(bytes(self.load(b"CONF")).decode())
+            about = json.loads(bytes(raw).decode())
             config = about["config"]
-            for name, low, high in SIZES:
-                if not low <= config[name] <= high or config[name] != int(config[name]):
-                    self.refuse("section CONF: %s is %s; %d to %d is needed" % (name, config[name], low, high))
-            recipe = config["recipe"]
-            ok = 0 < len(recipe) <= 64 and all(letter in "SA" for letter in recipe)
-            ok = ok and config["d_rnn"] % max(1, config["rnn_heads"]) == 0
-            ok = ok and config["n_heads"] % max(1, config["n_kv_heads"]) == 0
-            ok = ok and 0 <= config["rotary_fraction"] <= 1 and config["activation"] in ("gelu", "silu")
-            ok = ok and (config["d_ff"] or (config["n_experts"] and config["d_expert"]))
-            ok = ok and max(config["bos_token_id"], config["eos_token_id"]) < config["vocab_size"]
-            for name in ("rotary_interleaved", "tie_embeddings", "logit_softcap"):
-                config[name]
-        except (KeyError, TypeError, UnicodeError):
-            ok = False
+            wrong = [name for name, low, high in SIZES
+                     if type(config[name]) is not int or not low <= config[name] <= high]  # noqa: E721
+            if not wrong:
+                ok = self._possible(config)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            wrong = ()
+        if wrong:
+            name, low, high = [size for size in SIZES if size[0] == wrong[0]][0]
+            self.refuse("section CONF: %s is %r; %d to %d is needed" % (name, config[name], low, high))
         if not ok:
             self.refuse("section CONF is not a model's description")
+        self._check_sections(config)
         return about
+
+    def _possible(self, c):
+        """Whether a config of possible sizes makes a model."""
+        recipe, experts = c["recipe"], c["n_experts"]
+        ok = isinstance(recipe, str) and 0 < len(recipe) <= 64 and all(letter in "SA" for letter in recipe)
+        ok = ok and all(isinstance(c[name], bool) for name in FLAGS)
+        ok = ok and all(type(c[name]) in (int, float) for name in ("rotary_fraction", "logit_softcap"))
+        ok = ok and 0 <= c["rotary_fraction"] <= 1 and 0 <= c["logit_softcap"] < 1e12
+        ok = ok and c["activation"] in ("gelu", "silu") and c["beyond_context"] in ("slide", "stop")
+        ok = ok and type(c["context"]) is int and 0 <= c["context"] < 1 << 20  # noqa: E721
+        ok = ok and max(c["bos_token_id"], c["eos_token_id"]) < c["vocab_size"]
+        ok = ok and c["n_heads"] * c["head_dim"] <= 16384 and c["n_kv_heads"] <= max(1, c["n_heads"])
+        ok = ok and c["d_rnn"] % max(1, c["rnn_heads"]) == 0 and c["n_heads"] % max(1, c["n_kv_heads"]) == 0
+        if ok and "S" in recipe:
+            ok = c["d_rnn"] > 0 and c["rnn_heads"] > 0
+        if ok and "A" in recipe:
+            ok = c["n_heads"] > 0 and c["n_kv_heads"] > 0 and c["head_dim"] > 0 and c["window"] > 0
+        return ok and (c["d_ff"] > 0 or experts > 0) and (experts == 0 or c["d_expert"] > 0)
+
+    def _check_sections(self, config):
+        """Every section that the config asks for, in order, each as long as it must be; experts are for check_order."""
+        layers = len(config["recipe"])
+        order = [(tag, 0) for tag in TAGS[:4]] + [(b"LAYR", i) for i in range(layers)] + [(b"HEAD", 0)]
+        if self._first != len(order):
+            self.refuse("%d sections before the experts; the config asks for %d" % (self._first, len(order)))
+        wanted = _lengths(config)
+        for i in range(self._count):
+            tag, layer, expert, _, length, crc = struct.unpack_from("<4sHHIII", self._table, i * ENTRY)
+            if i < self._first and (tag, layer, expert) != order[i] + (0,):
+                self.refuse("section %s is not where it should be" % self._name(i))
+            tag = tag.decode()
+            least, most = wanted.get((tag, layer) if tag == "LAYR" else tag, (0, MAX_FILE))
+            if not least <= length <= most:
+                self.refuse("section %s has another length than its config asks for" % self._name(i))
+            if tag == "TABL" and (length, crc) != TABLES:
+                self.refuse("section TABL: other tables than this version's; pack the model again")
 
     # Experts: found by number without searching, read into one buffer, checked when first read.
 
@@ -294,16 +429,16 @@ def write_whole(path, parts):
                 crc = binascii.crc32(part, crc)
             f.write(struct.pack("<I", crc))
         try:
-            os.remove(path)  # FAT does not rename over a file
-        except OSError:
-            pass
-        os.rename(partial, path)
-    except OSError:
+            os.rename(partial, path)
+        except OSError:  # FAT does not rename over a file
+            os.remove(path)
+            os.rename(partial, path)
+    except OSError as error:
         try:
             os.remove(partial)
         except OSError:
             pass
-        raise OSError("%s: can't be written; is there such a folder, and room?" % path)
+        raise OSError(error.errno, "%s: can't be written; is there such a folder, and room?" % path)
 
 
 def read_whole(path):
@@ -311,8 +446,8 @@ def read_whole(path):
     try:
         with open(path, "rb") as f:
             data = f.read()
-    except OSError:
-        raise OSError("%s: no such file, or it can't be read" % path)
+    except OSError as error:
+        raise OSError(error.errno, "%s: no such file, or it can't be read" % path)
     if len(data) < 4 or binascii.crc32(memoryview(data)[:-4]) != _u32(data, len(data) - 4):
         raise ValueError("%s: the file is damaged" % path)
     return data[:-4]

@@ -41,13 +41,14 @@ def _number(name, value, low, high):
 
 
 class Sampler:
-    """`logit_params`: mantissa and shift that bring logits to log2 units with 16 fraction bits."""
+    """`logit_params`: mantissa and shift that bring logits to log2 units with 16 fraction bits. `of`: a sampler whose
+    scratch to share."""
 
-    def __init__(self, vocab, tables, logit_params):
+    def __init__(self, vocab, tables, logit_params, of=None):
         self._tables = tables
         self._unit = logit_params[0], logit_params[1]
-        self._ids = zeros(vocab)
-        self._weights = zeros(vocab)
+        self._ids = of._ids if of else zeros(vocab)
+        self._weights = of._weights if of else zeros(vocab)
         self._p = ints((vocab, 0, 0, 0))
         self._rng = zeros(1)
 
