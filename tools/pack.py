@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from tools import checkpoint, floating, integer, originals, standin
+from tools import bounds, checkpoint, floating, integer, originals, standin
 from tools.errors import Parser, UserError, command
 from tools.fileformat import ADD, PRODUCT_SHIFT, RAW, SATURATE, Packed
 from tools.fixedpoint import INT16_MAX, STATE_LIMIT, mantissa
@@ -141,6 +141,7 @@ class Packer:
                 break
             self.residual_point = lowest
         logit_point = self.ends(sections)
+        bounds.check(self.config, sections)
         return Packed(self.config, {**info, "logit_point": logit_point, "residual_point": self.residual_point},
                       tokenizer, sections)
 
@@ -225,14 +226,16 @@ class Packer:
         """The embedding's and the head's sections; returns the logits' point."""
         config, embedding = self.config, self.matrices["embedding"]
         norm, point = self.norm("final_norm", config.n_layers)
-        logit = self.place("embedding" if config.tie_embeddings else "head", point, 40, RAW)
+        cap = config.logit_softcap
+        # the way back from the soft cap's table, which has 24 fraction bits, must be a shift to the right
+        most = 40 if not cap else min(40, 23 - math.ceil(math.log2(cap)))
+        logit = self.place("embedding" if config.tie_embeddings else "head", point, most, RAW)
         if not config.tie_embeddings:
             embedding.mode = RAW
         factor, shift = mantissa(config.embedding_scale * 2.0 ** (self.residual_point - embedding.exponent - 8), 0)
         if not 0 <= shift <= 30:
             raise UserError(f"embedding: its values are too large for the residual stream (shift {shift})")
         sections["EMBD", 0, 0] = {"params": [factor, shift], "weight": embedding}
-        cap = config.logit_softcap
         soft = [*mantissa(2.0 ** (14 - logit) / cap, 0), *mantissa(cap * 2.0 ** (logit - 24), 0)] if cap else [0] * 4
         params = [*exponent_scale(2.0**-logit * math.log2(math.e), "logits"), *soft]
         sections["HEAD", 0, 0] = {**norm, "params": params}
