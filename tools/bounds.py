@@ -1,8 +1,9 @@
 """Why nothing overflows: a bound on every 32-bit intermediate of a packed model, for any text whatever.
 
 `check` walks the equations of device/scribe/plain_kernels.py with the file's own integers (weights, scales, biases,
-norms, parameters) and the largest inputs that saturation lets through. docs/kernels.md lists the bounds. Packing refuses
-a model that fails, and so does the host's reader; a board trusts a file with the right checksums and does not look.
+norms, parameters) and the largest inputs that saturation lets through. docs/kernels.md lists the bounds. Packing
+refuses a model that fails, and so does the host's reader; a board trusts a file with the right checksums and does not
+look.
 """
 
 import functools
@@ -71,7 +72,7 @@ class _Section:
         self.need(worst <= INT32_MAX, name, f"could overflow: a sum may reach {worst}, past 32 bits")
         result = worst >> m.shift
         if mode == ADD:
-            self.need(result + STATE_LIMIT <= INT32_MAX, name, f"could overflow the residual stream: it may add {result}")
+            self.need(result + STATE_LIMIT <= INT32_MAX, name, f"could overflow: it may add {result} to the residual stream")
         elif mode == RAW:  # distances between two of them, and half of them plus the residual stream, must fit
             self.need(result <= STATE_LIMIT, name, f"could overflow: a result may reach {result}, past 30 bits")
 
