@@ -3,8 +3,8 @@
 import pathlib
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+import safetensors
+from safetensors.numpy import save_file
 
 from tools.config import Config
 from tools.errors import UserError
@@ -74,14 +74,30 @@ def load(folder):
         raise UserError(f"{folder}: no such folder; give the one that training wrote")
     config = Config.load(folder / "config.json")
     path = folder / "model.safetensors"
-    try:
-        weights = {name: v.astype(np.float64) for name, v in load_file(path).items()}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable safetensors file ({error})") from None
+    weights = {name: v.astype(np.float64) for name, v in read_safetensors(path).items()}
     check_tensors(config, weights, path)
     return config, weights
+
+
+def read_safetensors(path):
+    """{name: array} of a file: float64, float32 and float16 as they are, bfloat16 as float32. UserError: others."""
+    try:
+        parts = safetensors.deserialize(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise UserError(f"{path}: not a readable safetensors file ({error})") from None
+    tensors = {}
+    for name, tensor in parts:
+        if tensor["dtype"] == "BF16":
+            values = (np.frombuffer(tensor["data"], "<u2").astype(np.uint32) << 16).view(np.float32)
+        elif tensor["dtype"] in ("F16", "F32", "F64"):
+            values = np.frombuffer(tensor["data"], f"<f{int(tensor['dtype'][1:]) // 8}")
+        else:
+            raise UserError(f"{path}: tensor {name} is {tensor['dtype']}; quantised or other models than float16, "
+                            "bfloat16, float32 and float64 are not read")
+        tensors[name] = values.reshape(tensor["shape"])
+    return tensors
 
 
 def rounded(weights):

@@ -133,10 +133,12 @@ class Config:
         """Read `config.json`. Raises UserError when it is missing, not JSON, or not a model."""
         path = pathlib.Path(path)
         try:
-            values = json.loads(path.read_text())
+            values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"{path}: no such file; a model's folder holds config.json") from None
-        except (ValueError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise UserError(f"{path}: can't be read ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}: not JSON ({error})") from None
         try:
             return cls.from_dict(values)

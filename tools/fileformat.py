@@ -16,6 +16,7 @@ import numpy as np
 from tools import fixedpoint
 from tools.config import Config
 from tools.errors import UserError
+from tools.tokenizer import section_check
 
 MAGIC = b"\x93SCRIBE\n"
 VERSION = 1
@@ -234,6 +235,7 @@ class Packed:
     @classmethod
     def from_bytes(cls, data):
         parts = read_sections(data)
+        found = list(parts)
         try:
             info = json.loads(bytes(take(parts, ("CONF", 0, 0))))
             config = Config.from_dict(info.pop("config"))
@@ -244,6 +246,12 @@ class Packed:
         if not isinstance(info.get("logit_point"), int) or not 0 <= info["logit_point"] <= 40:
             raise UserError("section CONF: logit_point must be a whole number from 0 to 40")
         tokenizer = bytes(take(parts, ("TOKN", 0, 0)))
+        try:
+            size = section_check(tokenizer)
+        except UserError as error:
+            raise UserError(f"section TOKN: {error}") from None
+        if size != config.vocab_size:
+            raise UserError(f"section TOKN has {size} tokens, the config {config.vocab_size}")
         if bytes(take(parts, ("TABL", 0, 0))) != fixedpoint.tables():
             raise UserError("section TABL: other tables than this version's; pack the model again")
         sections = {}
@@ -251,6 +259,12 @@ class Packed:
             sections[key] = read_records(key, take(parts, key), records)
         if parts:
             raise UserError(f"section {section_name(next(iter(parts)))} is not part of this model")
+        for key, wanted in zip(found, (("CONF", 0, 0), ("TOKN", 0, 0), ("TABL", 0, 0), *sections)):
+            if key != wanted:
+                raise UserError(f"section {section_name(key)} lies where {section_name(wanted)} should")
+        from tools import bounds  # here, since it needs this module's names
+
+        bounds.check(config, sections)
         return cls(config, info, tokenizer, sections)
 
 

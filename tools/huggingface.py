@@ -10,7 +10,6 @@ import pathlib
 import re
 
 import numpy as np
-import safetensors
 
 from tools import checkpoint
 from tools.config import Config
@@ -206,7 +205,7 @@ def _recurrent_gemma(f, slide):
     if int(head_dim * fraction) % 2:
         f.refuse("partial_rotary_factor", f"{int(head_dim * fraction)} elements of a head can't be rotated in pairs")
     blocks, layers = f.values["block_types"], f.layers()
-    if not isinstance(blocks, (list, tuple)) or not blocks or not all(block in BLOCKS for block in blocks):
+    if not (isinstance(blocks, (list, tuple)) and blocks and all(isinstance(b, str) and b in BLOCKS for b in blocks)):
         f.refuse("block_types", f"a list of {' and '.join(BLOCKS)} is needed")
     recipe = "".join(BLOCKS[block] for block in blocks) * layers
     width = f.whole("hidden_size")
@@ -292,7 +291,7 @@ def _load_tensors(folder):
     """{name: array} of model.safetensors, or of every file that model.safetensors.index.json names."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file():
-        return _read_safetensors(folder / "model.safetensors")
+        return checkpoint.read_safetensors(folder / "model.safetensors")
     if not index.is_file():
         raise UserError(f"{folder}: no model.safetensors; other formats (pytorch_model.bin is a pickle) are not read")
     try:
@@ -304,32 +303,11 @@ def _load_tensors(folder):
     for name in files:
         if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.safetensors", name):
             raise UserError(f"{index}: {name!r} is not the name of a safetensors file")
-        part = _read_safetensors(folder / name)
+        part = checkpoint.read_safetensors(folder / name)
         wanted = {tensor for tensor, place in places.items() if place == name}
         for tensor in sorted(set(part) ^ wanted):
             raise UserError(f"{folder / name}: it and the index disagree about tensor {tensor}")
         tensors.update(part)
-    return tensors
-
-
-def _read_safetensors(path):
-    """{name: array} of a file: float64, float32 and float16 as they are, bfloat16 as float32; others stay names."""
-    try:
-        parts = safetensors.deserialize(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise UserError(f"{path}: not a readable safetensors file ({error})") from None
-    tensors = {}
-    for name, tensor in parts:
-        if tensor["dtype"] == "BF16":
-            values = (np.frombuffer(tensor["data"], "<u2").astype(np.uint32) << 16).view(np.float32)
-        elif tensor["dtype"] in ("F16", "F32", "F64"):
-            values = np.frombuffer(tensor["data"], f"<f{int(tensor['dtype'][1:]) // 8}")
-        else:
-            raise UserError(f"{path}: tensor {name} is {tensor['dtype']}; quantised or other models than float16, "
-                            "bfloat16, float32 and float64 are not read")
-        tensors[name] = values.reshape(tensor["shape"])
     return tensors
 
 

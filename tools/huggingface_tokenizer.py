@@ -131,7 +131,11 @@ def _competing(merges):
 
 def _compare(path, document, section, plain, merges):
     """Encode every token's own text and what `_competing` gives with the library and with the section."""
-    theirs, ours = tokenizers.Tokenizer.from_str(json.dumps(document)), Tokenizer(section)
+    try:
+        theirs = tokenizers.Tokenizer.from_str(json.dumps(document))
+    except Exception as error:  # the library raises a bare Exception for every kind of bad file
+        raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+    ours = Tokenizer(section)
     around = "", "a", "a" + SPACE
     texts = dict.fromkeys([*plain, *(before + text + after for text in dict.fromkeys(_competing(merges))
                                      for before in around for after in around)])

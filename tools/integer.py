@@ -66,7 +66,7 @@ def rmsnorm(x, weight, params, watch=None):
 
 def activate(y, table, shift):
     """y * gate(y): GELU or SiLU."""
-    x = y << shift if shift >= 0 else y >> -shift
+    x = int32(y << shift) if shift >= 0 else y >> -shift
     return round_shift(y * TABLES.lookup(table, x + 65536), 15)
 
 

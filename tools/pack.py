@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from tools import checkpoint, floating, integer, originals, standin
+from tools import bounds, checkpoint, floating, integer, originals, standin
 from tools.errors import Parser, UserError, command
 from tools.fileformat import ADD, PRODUCT_SHIFT, RAW, SATURATE, Packed
 from tools.fixedpoint import INT16_MAX, STATE_LIMIT, mantissa
@@ -102,7 +102,7 @@ class Packer:
             out = min(out, m.point)
             m.shift, m.mode = m.point - out, mode
             if bias is not None:
-                m.bias = fixed(bias, 32, m.point).values
+                m.bias = fixed(bias, 32, m.point, name + ".bias").values
             if not 0 <= m.shift <= 30:
                 raise UserError(f"{name}: its weights are too small or too large for the format (shift {m.shift})")
         return out
@@ -120,7 +120,7 @@ class Packer:
         out = min(self.point(layer, "norm"), before + point)
         eps = int(round(self.config.norm_eps * d * 4.0**self.residual_point))
         key = name.rpartition(".")[2] if name != "final_norm" else "norm"
-        return {key + ".params": [k, before, before + point - out, eps], key: fixed(weight, 16, point)}, out
+        return {key + ".params": [k, before, before + point - out, eps], key: fixed(weight, 16, point, name)}, out
 
     def residual_limits(self):
         """The residual stream's point: wide enough for its largest value, its epsilon, and every sum added to it."""
@@ -141,6 +141,7 @@ class Packer:
                 break
             self.residual_point = lowest
         logit_point = self.ends(sections)
+        bounds.check(self.config, sections)
         return Packed(self.config, {**info, "logit_point": logit_point, "residual_point": self.residual_point},
                       tokenizer, sections)
 
@@ -172,8 +173,8 @@ class Packer:
         taps, bias = w[at + "recurrence.conv.weight"], w[at + "recurrence.conv.bias"]
         tap_point = widest_point(np.abs(taps).sum(-1).max() * 1.001, INT16_MAX, 15)
         conv = min(self.point(i, "conv"), u + tap_point)
-        records["recurrence.conv.weight"] = fixed(taps, 16, tap_point)
-        records["recurrence.conv.bias"] = fixed(bias, 32, u + tap_point)
+        records["recurrence.conv.weight"] = fixed(taps, 16, tap_point, at + "recurrence.conv.weight")
+        records["recurrence.conv.bias"] = fixed(bias, 32, u + tap_point, at + "recurrence.conv.bias")
         # taps at their largest with inputs at theirs, the bias and the rounding stay in 31 bits
         worst = np.abs(records["recurrence.conv.weight"].values).reshape(taps.shape).sum(-1) * INT16_MAX
         worst = worst + np.abs(records["recurrence.conv.bias"].values) + (1 << (u + tap_point - conv) >> 1)
@@ -182,7 +183,8 @@ class Packer:
         for gate in ("gate_a", "gate_i"):
             if self.place(at + "recurrence." + gate, conv, GATE_POINT) != GATE_POINT:
                 raise UserError(f"{at}recurrence.{gate}: its weights or inputs are too large for the gates' range")
-        records["recurrence.decay"] = fixed(standin.decay(w[at + "recurrence.lam"]), 32, DECAY_POINT)
+        records["recurrence.decay"] = fixed(standin.decay(w[at + "recurrence.lam"]), 32, DECAY_POINT,
+                                             at + "recurrence.lam")
         state = min(self.point(i, "state", STATE_LIMIT, STATE_POINT, WIDE_HEADROOM), 15 + conv)
         gated = min(self.point(i, "gated"), state + branch - 16)
         records["recurrence.params"] = [13 - branch, u + tap_point - conv, 15 + conv - state,
@@ -199,7 +201,7 @@ class Packer:
             2.0 ** -(q + k) * math.log2(math.e) / math.sqrt(config.head_dim), at + "attention")]
         width = config.rotary_dim
         turns = config.rotary_base ** (-np.arange(width // 2) * 2.0 / max(width, 1)) / (2 * math.pi)
-        records["attention.rotary"] = fixed(turns, 32, 32)
+        records["attention.rotary"] = fixed(turns, 32, 32, "rotary_base")
         return self.place(at + "attention.o", v, self.residual_point, ADD)
 
     def gated(self, i, name, point, prefix=""):
@@ -225,14 +227,16 @@ class Packer:
         """The embedding's and the head's sections; returns the logits' point."""
         config, embedding = self.config, self.matrices["embedding"]
         norm, point = self.norm("final_norm", config.n_layers)
-        logit = self.place("embedding" if config.tie_embeddings else "head", point, 40, RAW)
+        cap = config.logit_softcap
+        # the way back from the soft cap's table, which has 24 fraction bits, must be a shift to the right
+        most = 40 if not cap else min(40, 23 - math.ceil(math.log2(cap)))
+        logit = self.place("embedding" if config.tie_embeddings else "head", point, most, RAW)
         if not config.tie_embeddings:
             embedding.mode = RAW
         factor, shift = mantissa(config.embedding_scale * 2.0 ** (self.residual_point - embedding.exponent - 8), 0)
         if not 0 <= shift <= 30:
             raise UserError(f"embedding: its values are too large for the residual stream (shift {shift})")
         sections["EMBD", 0, 0] = {"params": [factor, shift], "weight": embedding}
-        cap = config.logit_softcap
         soft = [*mantissa(2.0 ** (14 - logit) / cap, 0), *mantissa(cap * 2.0 ** (logit - 24), 0)] if cap else [0] * 4
         params = [*exponent_scale(2.0**-logit * math.log2(math.e), "logits"), *soft]
         sections["HEAD", 0, 0] = {**norm, "params": params}

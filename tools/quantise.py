@@ -66,12 +66,13 @@ def worst_sum(m):
     return ((dots * m.scales >> PRODUCT_SHIFT[m.bits]) + 1).sum(-1)
 
 
-def fixed(values, bits, point):
-    """Vector of round(values * 2^point): within 16 bits, or within 31 of 32, which leaves sums room. Raises UserError
-    where a value does not fit."""
+def fixed(values, bits, point, name):
+    """Vector of round(values * 2^point): within 16 bits, or within 31 of 32, which leaves sums room. Raises UserError,
+    naming the tensor `name`, where a value does not fit."""
     v = np.round(np.asarray(values, dtype=float).ravel() * 2.0**point)
     if not np.isfinite(v).all() or (v.size and np.abs(v).max() >= {16: 1 << 15, 32: 1 << 30}[bits]):
-        raise UserError(f"a value of {np.abs(values).max():g} does not fit {bits} bits with {point} fraction bits")
+        raise UserError(f"{name}: a value of {np.abs(values).max():g} does not fit {bits} bits with {point} fraction "
+                        "bits")
     return Vector(v.astype(np.int64), bits, point)
 
 

@@ -47,12 +47,16 @@ def section_from_json(path):
         document = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a JSON file ({error})") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: not a tokenizer.json: it holds no object")
-    _check_settings(path, document)
-    return _build(_Section(0, *_byte_level(path, document["model"]), []))
+    try:
+        _check_settings(path, document)
+        pieces, pairs = _byte_level(path, document["model"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not a tokenizer.json ({type(error).__name__}: {error})") from None
+    return _build(_Section(0, pieces, pairs, []))
 
 
 def _check_settings(path, document):
@@ -282,8 +286,8 @@ def _parse(data):
 
 
 def section_check(data):
-    """Check that data (bytes-like) begins with a sound section: its tables follow from its tokens. Raises UserError."""
-    _checked(data)
+    """How many tokens a section (bytes-like) has, checked: its tables follow from its tokens. Raises UserError."""
+    return len(_checked(data).pieces)
 
 
 def _checked(data):
