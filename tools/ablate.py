@@ -22,8 +22,8 @@ from tools.micropython import ROOT
 DOCS = ROOT / "docs"
 MARKS = "<!-- tables of tools/ablate.py -->\n", "<!-- end of the tables -->"
 #: The model that the others are variants of. All have one head of keys and values, the cheapest attention there is.
-BASE = Config(recipe="SSASSASS", vocab_size=512, d_model=64, d_rnn=64, rnn_heads=4, n_heads=4, n_kv_heads=1, head_dim=16,
-              window=256, d_ff=64, n_experts=8, d_expert=64)
+BASE = Config(recipe="SSASSASS", vocab_size=512, d_model=64, d_rnn=64, rnn_heads=4, n_heads=4, n_kv_heads=1,
+              head_dim=16, window=256, d_ff=64, n_experts=8, d_expert=64)
 DENSE = {"n_experts": 0, "d_expert": 0}
 
 
@@ -64,13 +64,14 @@ RUNS = [
 ]
 #: Tables of the page: heading, what it says, variants.
 TABLES = [
-    ("Equal RAM", "d_ff makes up for what layers and rings take. Flash bytes a token differ only where there are experts: "
-     "the dense three are at equal flash, 0, as well.", ("hybrid-experts", "hybrid", "all-A", "all-A-64", "all-S")),
+    ("Equal RAM", "d_ff makes up for what layers and rings take. The dense ones are at equal flash bytes a token, 0, "
+     "as well.", ("hybrid-experts", "hybrid", "all-A", "all-A-64", "all-S")),
     ("Equal RAM and equal flash bytes a token", "The same recipes, each with eight experts of the same size.",
      ("hybrid-experts", "all-A-experts", "all-S-experts")),
-    ("Experts", "Their number changes neither the RAM (but for the router's rows) nor what a token reads, only the size of "
-     "the file.", ("experts-1", "experts-4", "hybrid-experts", "experts-16")),
-    ("Windows", "Only the window changes, and with it the ring buffers.", ("window-64", "window-128", "hybrid-experts")),
+    ("Experts", "Their number changes neither the RAM (but for the router's rows) nor what a token reads, only the "
+     "file's size.", ("experts-1", "experts-4", "hybrid-experts", "experts-16")),
+    ("Windows", "Only the window changes, and with it the ring buffers.",
+     ("window-64", "window-128", "hybrid-experts")),
 ]
 RECALL = ("hybrid-experts", "hybrid", "all-A", "all-A-64", "all-S")
 
@@ -88,8 +89,8 @@ def match(config, size):
 
     best = dataclasses.replace(config, d_ff=min(range(4, 1025, 4), key=distance)).check()
     if ram(best) > 1.01 * size:
-        raise UserError(f"{config.recipe} with a window of {config.window} takes {ram(best):,} bytes at the least, more "
-                        f"than the {size:,} that it is to be compared at")
+        raise UserError(f"{config.recipe} with a window of {config.window} takes {ram(best):,} bytes at the least, "
+                        f"more than the {size:,} that it is to be compared at")
     return best
 
 
@@ -206,12 +207,13 @@ def quality_table(runs, names):
             c = run["config"]
             rows.append((VARIANTS[name].title, c["recipe"], c["window"] if "A" in c["recipe"] else "", c["d_ff"],
                          in_kib(run["ram_bytes"]), in_kib(run["flash_bytes_per_token"]), in_kib(run["file_bytes"]),
-                         f"{run['parameters']['total']:,}", ", ".join(f"{b:.4f}" for b in bits), f"{np.mean(bits):.4f}"))
+                         f"{run['parameters']['total']:,}", ", ".join(f"{b:.4f}" for b in bits),
+                         f"{np.mean(bits):.4f}"))
     return rows
 
 
 def recall_rows(runs, names, kind):
-    """[header, rows ...]: share of names (or facts) that a variant puts first among the alternatives, mean over seeds."""
+    """[header, rows ...]: share of facts that a variant thinks likelier than the alternatives, mean over seeds."""
     rows = []
     for name in names:
         found = [run["recall"][kind] for run in of(runs, name)]
@@ -235,12 +237,12 @@ def tables(runs):
     if not runs:
         return "No run has been made yet: `python -m tools.ablate --help`.\n"
     s = runs[0]["settings"]
-    parts = [f"{len(runs)} runs of {s['tokens']:,} tokens each ({', '.join(s['corpus'])}; rows of {s['seq']}, {s['batch']} a "
-             f"step, rate {s['lr']:g}), measured on {s['valid']} in float. RAM: the model's own buffers, as "
+    parts = [f"{len(runs)} runs of {s['tokens']:,} tokens each ({', '.join(s['corpus'])}; rows of {s['seq']}, "
+             f"{s['batch']} a step, rate {s['lr']:g}), measured on {s['valid']} in float. RAM: the model's own buffers, as "
              "`tools.budget` counts them."]
     gap = noise(runs)
-    parts.append(f"Two seeds of one variant differ by {gap[0]:.4f} bits per byte at most, {gap[1]:.4f} on average: a smaller "
-                 "difference between variants says nothing." if gap else
+    parts.append(f"Two seeds of one variant differ by {gap[0]:.4f} bits per byte at most, {gap[1]:.4f} on average: a "
+                 "smaller difference between variants says nothing." if gap else
                  "Each variant has one seed so far: how much is noise is not known.")
     parts.append("![bits per byte and recall of the variants](bytes.svg)")
     for heading, text, names in TABLES:
@@ -248,10 +250,10 @@ def tables(runs):
         if len(rows) > 1:
             parts += [f"### {heading}", text, budget.markdown(rows)]
     for heading, kind, text in (
-            ("Recall: a name given N words ago", "names", "Share of texts in which the name that was given is likelier than "
-             "each of the other {n} names, by words between; chance is {chance:.0f}%."),
+            ("Recall: a name given N words ago", "names", "Share of texts in which the name that was given is likelier "
+             "than each of the other {n} names, by words between; chance is {chance:.0f}%."),
             ("Recall: a fact at the start, in the middle, at the end of {words} words", "facts",
-             "The same, of a name or a colour planted there and asked for at the end; chance is {chance:.0f}%.")):
+             "The same, of a name and of a colour planted there and asked for at the end; chance is {chance:.0f}%.")):
         rows = recall_rows(runs, RECALL, kind)
         if len(rows) > 1:
             recall = runs[0]["recall"]
@@ -266,7 +268,7 @@ def page(text, runs):
     before, start, rest = text.partition(MARKS[0])
     _, end, after = rest.partition(MARKS[1])
     if not start or not end:
-        raise UserError(f"docs/bytes.md: the lines {MARKS[0].strip()} and {MARKS[1]} must be there, the tables go between")
+        raise UserError(f"docs/bytes.md: the lines {MARKS[0].strip()} and {MARKS[1]} must be there")
     return f"{before}{start}\n{tables(runs)}\n{end}{after}"
 
 
@@ -327,7 +329,7 @@ def parser():
     p.add_argument("--seq", type=int, default=512)
     p.add_argument("--lr", type=float, default=4e-3)
     p.add_argument("--dropout", type=float, default=0.0)
-    p.add_argument("--recall-texts", type=int, default=10, metavar="N", help="texts for each name (default %(default)s)")
+    p.add_argument("--recall-texts", type=int, default=10, metavar="N", help="for each name (default %(default)s)")
     p.add_argument("--docs", type=pathlib.Path, default=DOCS, help="folder of bytes.json, bytes.md and bytes.svg")
     p.add_argument("--list", action="store_true", help="print the runs with their sizes, and stop")
     p.add_argument("--table", action="store_true", help="write the page and the plot from bytes.json, and stop")
@@ -366,8 +368,8 @@ def main(argv=None):
         raise UserError("--tokens must be 1 or more")
     others = [run for run in runs if run["settings"] != settings(args)]
     if others:
-        raise UserError(f"{results}: holds runs with other settings ({json.dumps(others[0]['settings'])}); give the same, "
-                        "or another --docs")
+        raise UserError(f"{results}: holds runs with other settings ({json.dumps(others[0]['settings'])}); give the "
+                        "same, or another --docs")
     wanted = [(name, seed) for name, seed in RUNS if (not args.only or name in args.only)
               and (not args.seeds or seed in args.seeds)]
     for number, (name, seed) in enumerate(wanted, 1):

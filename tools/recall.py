@@ -28,10 +28,10 @@ DISTANCES = (8, 16, 32, 64, 128, 256)
 WORDS = 200
 #: kind: (the sentence with the fact, what asks for it, facts to choose from).
 KINDS = {
-    "name": ("Once upon a time there was a little girl named {}.", "The little girl's name was",
+    "name": ("Once upon a time there was a little girl named {}.", 'Her mom smiled and said, "Good job,',
              ("Lily", "Mia", "Sara", "Anna", "Lucy", "Emma", "Kate", "Zoe", "Rose", "Daisy", "Jane", "Ella", "Bella",
               "Nina", "Fiona", "Olivia")),
-    "colour": ("There was a big ball and the ball was {}.", "The big ball was",
+    "colour": ("The big ball was {}.", "The color of the big ball was",
                ("red", "blue", "green", "yellow", "pink", "white", "black", "purple", "orange", "brown")),
 }
 CHOICES = 8  # facts of a kind that are used, at most
@@ -115,7 +115,7 @@ class Reader:
             rows, order = order[-max(1, self.ROWS // longest) :], order[: -max(1, self.ROWS // longest)]
             tokens = self.torch.zeros(len(rows), longest, dtype=self.torch.long)
             for row, i in enumerate(rows):
-                tokens[row, : len(texts[i])] = self.torch.tensor(texts[i])  # what follows a text changes nothing before it
+                tokens[row, : len(texts[i])] = self.torch.tensor(texts[i])  # what follows changes nothing before it
             starts = self.torch.zeros_like(tokens, dtype=self.torch.bool)
             starts[:, 0] = True
             with self.torch.inference_mode():
@@ -145,8 +145,8 @@ def score(reader, questions, firsts):
 
 
 def measure(path, text=HELD_OUT, texts=10, distances=DISTANCES, words=WORDS, seed=1):
-    """Recall of an original: {"names": rows by distance, "facts": rows by place, "words"}; each row `score`'s with
-    "place", words between or start, middle, end. `texts`: fillers for each fact. Raises UserError."""
+    """Recall of an original: {"names": rows by distance, "facts": rows by kind and place, "words"}; each row `score`'s
+    with "place", words between or "name, start" and so on. `texts`: fillers for each fact. Raises UserError."""
     reader, sentences = Reader(path), plain_sentences(text)
     rng = np.random.default_rng(seed)
     result = {"names": [], "facts": [], "words": words}
@@ -156,19 +156,11 @@ def measure(path, text=HELD_OUT, texts=10, distances=DISTANCES, words=WORDS, see
         questions = [(fact, compose("name", fact, part, 0)) for part in fillers for fact in firsts]
         result["names"].append({"place": distance, **score(reader, questions, firsts)})
     fillers = [filler(sentences, words, rng) for _ in range(texts)]
-    parts = []
-    for name, place in PLACES.items():
-        by_kind = {}
-        for kind in KINDS:
-            firsts = choices(reader.tokenizer, kind)
-            by_kind[kind] = score(reader, [(fact, compose(kind, fact, part, place)) for part in fillers for fact in firsts],
-                                  firsts)
-        parts.append((name, by_kind))
-    for name, by_kind in parts:
-        both = list(by_kind.values())
-        mean = {key: float(np.mean([s[key] for s in both])) for key in ("first", "choice", "nats", "margin")}
-        result["facts"].append({"place": name, "texts": sum(s["texts"] for s in both), "choices": both[0]["choices"], **mean,
-                                "kinds": by_kind})
+    for kind in KINDS:
+        firsts = choices(reader.tokenizer, kind)
+        for name, place in PLACES.items():
+            questions = [(fact, compose(kind, fact, part, place)) for part in fillers for fact in firsts]
+            result["facts"].append({"place": f"{kind}, {name}", **score(reader, questions, firsts)})
     return result
 
 
@@ -176,13 +168,14 @@ def measure(path, text=HELD_OUT, texts=10, distances=DISTANCES, words=WORDS, see
 def main(argv=None):
     p = Parser(prog="python -m tools.recall", description=__doc__.splitlines()[0])
     p.add_argument("original", type=pathlib.Path, help="a training run, weights/NAME, or another float original")
-    p.add_argument("--text", type=pathlib.Path, default=HELD_OUT, help="held-out text to take filler from (default: the "
-                   "stories that ship with the tests)")
-    p.add_argument("--texts", type=between(int, 1, 1000), default=10, help="fillers for each fact (default %(default)s)")
+    p.add_argument("--text", type=pathlib.Path, default=HELD_OUT, help="held-out text to take filler from (default: "
+                   "the stories that ship with the tests)")
+    p.add_argument("--texts", type=between(int, 1, 1000), default=10,
+                   help="fillers for each fact (default %(default)s)")
     p.add_argument("--distances", type=between(int, 1, 100000), nargs="+", default=DISTANCES, metavar="WORDS",
                    help="words between a name and its return (default: " + " ".join(map(str, DISTANCES)) + ")")
-    p.add_argument("--words", type=between(int, 1, 100000), default=WORDS, help="of the texts with a fact planted in them "
-                   "(default %(default)s)")
+    p.add_argument("--words", type=between(int, 1, 100000), default=WORDS, help="of the texts with a fact planted in "
+                   "them (default %(default)s)")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     args = p.parse_args(argv)
     found = measure(args.original, args.text, args.texts, args.distances, args.words)
@@ -194,7 +187,7 @@ def main(argv=None):
               f"(chance {100 / row['choices']:.0f}%), {100 * row['first']:.0f}% likeliest of all tokens, "
               f"{row['nats']:.2f} nats")
     for row in found["facts"]:
-        print(f"a fact at the {row['place']} of {found['words']} words: {100 * row['choice']:.0f}% right of "
+        print(f"{row['place']} of {found['words']} words: {100 * row['choice']:.0f}% right of "
               f"{row['choices']}, {100 * row['first']:.0f}% likeliest of all tokens, {row['nats']:.2f} nats")
     return 0
 

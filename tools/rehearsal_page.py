@@ -1,4 +1,4 @@
-"""report.html of a dress rehearsal: one file that needs nothing else, readable in light and dark and without pictures."""
+"""report.html of a dress rehearsal: one file that needs nothing else, for light, dark, and without pictures."""
 
 import base64
 import html
@@ -65,8 +65,8 @@ def verdict(rows):
     for row in rows:
         error = "" if row["error"] is None else f" ± {row['error']:.4f}"
         word = "pass" if row["pass"] else "fail"
-        cells.append((escape(row["what"]), f"{row['value']:.4f}{error}", f"{'≤' if row['most'] else '≥'} {row['limit']:g}",
-                      f'<span class="{word}">{word}</span>'))
+        limit = f"{'≤' if row['most'] else '≥'} {row['limit']:g}"
+        cells.append((escape(row["what"]), f"{row['value']:.4f}{error}", limit, f'<span class="{word}">{word}</span>'))
     return table("Tolerances that stood in the model's config before this run; ± is one standard error", (
         "what", "measured", "tolerance", ""), cells, (1, 2))
 
@@ -88,7 +88,7 @@ def quality(found):
 
 def worst_table(rows):
     return table("The tokens where the integers are furthest from the float original, over all documents", (
-        "KL", "text before", "token read", "what follows", "float expects", "integers expect", "nats, float and integers"),
+        "KL", "text before", "token read", "what follows", "float expects", "integers expect", "nats, float, integers"),
         [(f"{r['kl']:.3f}", escape(r["before"]), visible(r["read"]), visible(r["actual"]), visible(r["float"]),
           visible(r["integer"]), f"{r['nats_float']:.2f}, {r['nats_integer']:.2f}") for r in rows], (0,))
 
@@ -165,16 +165,17 @@ def page(name, digest, text, packed, model, engine, reading, found, checked, wor
              f"tokens, {found['bytes']:,} bytes.</p>",
              f'<p>Verdict: <span class="{"pass" if passed else "fail"}">{"pass" if passed else "fail"}</span></p>',
              verdict(checked), "<h2>Loss</h2>", quality(found)]
-    lost = found["integer"]["cross_entropy"]["mean"]
-    parts.append(figure(plots.by_position(reading),
-                        f"Two line plots by place in the document. Mean loss: float {found['float']['nats_per_token']:.3f}, "
-                        f"integers {found['integer']['nats_per_token']:.3f} nats a token; rounding adds {lost:+.4f}.",
-                        "Loss by position: places in bins that double in width."))
-    bins = plots.agreement_bins(reading)
+    lost, nats = found["integer"]["cross_entropy"]["mean"], [found[e]["nats_per_token"] for e in ("float", "integer")]
+    parts.append(figure(
+        plots.by_position(reading), f"Two line plots by place in the document. Mean loss: float {nats[0]:.3f}, "
+        f"integers {nats[1]:.3f} nats a token; rounding adds {lost:+.4f}.",
+        "Loss by position: places in bins that double in width."))
+    bins = ", ".join(f"{low:.1f} to {high:.1f}: {100 * same:.1f}% of {count}"
+                     for low, high, count, same in plots.agreement_bins(reading))
     parts += ["<h2>Agreement</h2>", figure(
-        plots.agreement(reading), "Bar charts by the probability of the float model's likeliest token. Agreement: " + ", ".join(
-            f"{low:.1f} to {high:.1f}: {100 * same:.1f}% of {count}" for low, high, count, same in bins),
-        "Where the float model is sure, the integers agree; where two tokens are almost equally likely, rounding decides.")]
+        plots.agreement(reading),
+        f"Bar charts by the probability of the float model's likeliest token. Agreement: {bins}.",
+        "Agreement by how sure the float model is: between two tokens almost equally likely, rounding decides.")]
 
     worst = rehearsal.worst(reading, packed)
     means = np.bincount(reading.document, reading.kl["integer"]) / np.bincount(reading.document)
@@ -182,24 +183,24 @@ def page(name, digest, text, packed, model, engine, reading, found, checked, wor
     kl = reading.kl["integer"][rows]
     marked = np.argsort(-kl, kind="stable")[:6]
     parts += ["<h2>KL divergence along a text</h2>", figure(
-        plots.along(kl, names, marked), "Bar chart of the KL divergence of each token of a document. Largest: " + ", ".join(
-            f"{names[i].strip() or 'space'} {kl[i]:.3f}" for i in marked),
-        f"Document {int(means.argmax()) + 1}, the one with the largest mean. A bar stands at the token that was read; the "
-        "distance is between what the two expect next."), shaded(kl, names), worst_table(worst)]
+        plots.along(kl, names, marked), "Bar chart of the KL divergence of each token of a document. Largest: "
+        + ", ".join(f"{names[i].strip() or 'space'} {kl[i]:.3f}" for i in marked),
+        f"Document {int(means.argmax()) + 1}, the one with the largest mean. A bar stands at the token that was read; "
+        "the distance is between what the two expect next."), shaded(kl, names), worst_table(worst)]
 
     if "load" in found:
         counts, limit = np.array(found["load"]["tokens"]), config_limit(checked)
         parts += ["<h2>Experts</h2>", figure(
-            plots.expert_load(counts, limit), "Heat map of tokens by layer and expert, and bars of the busiest over the mean by "
-            "layer: " + ", ".join(f"{v:.2f}" for v in found["load"]["max_over_mean"]),
+            plots.expert_load(counts, limit), "Heat map of tokens by layer and expert, and bars of the busiest over "
+            "the mean by layer: " + ", ".join(f"{v:.2f}" for v in found["load"]["max_over_mean"]),
             "Expert load by layer, as the integers route.")]
         rows, names = document(0)
         rows, names = rows[:PASSAGE], names[:PASSAGE]
         routes = reading.routes[rows]
         shown = [name or "(begin)" for name in names]
         parts += [figure(plots.speakers(routes, shown, config.n_experts),
-                         "Grid of a passage's tokens by layer, each cell the number of the expert that was chosen; the same "
-                         "numbers are in the table that follows.",
+                         "Grid of a passage's tokens by layer, each cell the number of the expert that was chosen; the "
+                         "same numbers are in the table that follows.",
                          "Which expert spoke for which word: the first document's beginning."),
                   "<details><summary>The same as a table</summary>",
                   table("Expert by token and layer", ("token", *(f"layer {i}" for i in range(config.n_layers))),
@@ -224,18 +225,18 @@ def page(name, digest, text, packed, model, engine, reading, found, checked, wor
         keys = [name or "(begin)" for name in names[first : at + 1]]
         peak = [(label, keys[int(row.argmax())], float(row.max())) for label, row in zip(labels, weights)]
         parts += ["<h2>Attention</h2>", figure(
-            plots.looked(weights, labels, keys), f"Heat map of attention heads by token for the word {names[at].strip()}. Most "
-            "looked at: " + ", ".join(f"{label}: {key.strip() or 'space'} {share:.2f}" for label, key, share in peak),
-            f"Where each attention head looked when it read “{names[at].strip()}”, the last column; tokens from left "
-            "to right.")]
+            plots.looked(weights, labels, keys), "Heat map of attention heads by token for the word "
+            f"{names[at].strip()}. Most looked at: " + ", ".join(
+                f"{label}: {key.strip() or 'space'} {share:.2f}" for label, key, share in peak),
+            f"Where each attention head looked when it read “{names[at].strip()}”, the last column.")]
     if found["flash"]:
         parts += ["<h2>Flash</h2>", flash_part(reading, found, model)]
     memory = found["memory"]
     last = memory["by_length"][-1]
     parts += ["<h2>Memory</h2>", figure(
-        plots.memory(memory["by_length"], config), f"Line plot of state and key-value memory by length of text. This model: "
-        f"{(memory['state'] + memory['rings']):,} bytes at any length; its A layers without a window: {last['no_window']:,} "
-        f"bytes at {last['tokens']:,} tokens.",
+        plots.memory(memory["by_length"], config), "Line plot of state and key-value memory by length of text. This "
+        f"model: {memory['state'] + memory['rings']:,} bytes at any length; its A layers without a window: "
+        f"{last['no_window']:,} bytes at {last['tokens']:,} tokens.",
         f"State of the recurrences {memory['state']:,} bytes, keys and values {memory['rings']:,} bytes, at 16 bits.")]
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
             f'content="width=device-width, initial-scale=1"><title>Dress rehearsal of {escape(name)}</title>'
@@ -257,7 +258,7 @@ def flash_part(reading, found, model):
     slots = [rows[0]["experts"], rows[len(rows) // 2]["experts"], rows[-1]["experts"]]
     per_token = {n: (~cache.per_layer_hits(trace, n, config)).sum(1) * model.expert for n in slots}
     return figure(
-        plots.flash(rows, per_token, config.n_layers * model.expert), "Flash bytes a token by the size of the expert cache: "
+        plots.flash(rows, per_token, config.n_layers * model.expert), "Flash bytes a token by the size of the cache: "
         + ", ".join(f"{row['experts']} experts {row['bytes_per_token']:,.0f}" for row in rows),
         "Bytes of experts read a token. Without a cache: one expert a layer.") + table(
         "Flash bytes a token by cache", ("experts in RAM", "bytes of RAM", "bytes read a token"),

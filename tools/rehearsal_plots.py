@@ -56,9 +56,8 @@ def subplots(height, columns=1, **options):
 
 
 def literal(text):
-    """A token's text for a label: no mathematics, visible spaces and newlines."""
-    return text.replace("$", r"\$").replace("\n", "⏎").replace(" ", "·") if text.strip() != text else text.replace(
-        "$", r"\$")
+    """A token's text for a label: no mathematics, visible newlines, no spaces around a word."""
+    return (text.strip(" ") or text.replace(" ", "␣")).replace("$", r"\$").replace("\n", "⏎")
 
 
 def position_bins(position):
@@ -81,8 +80,9 @@ def by_position(reading):
                       label=LABELS[name], marker=".")
         for name in ROUNDED:
             lost = [reading.nats[name][rows] - reading.nats["float"][rows] for *_, rows in bins]
-            right.errorbar(at, [v.mean() for v in lost], [v.std() / np.sqrt(len(v)) for v in lost], linestyle=DASHES[name],
-                           color=colours[name], label=LABELS[name], marker=".", capsize=2)
+            errors = [v.std() / np.sqrt(len(v)) for v in lost]
+            right.errorbar(at, [v.mean() for v in lost], errors, linestyle=DASHES[name], color=colours[name],
+                           label=LABELS[name], marker=".", capsize=2)
         right.axhline(0, color=colours["float"], linewidth=0.8)
         left.set(ylabel="nats a token", title="Loss")
         right.set(ylabel="nats a token", title="What rounding adds (standard error)")
@@ -159,7 +159,7 @@ def expert_load(counts, limit):
         right.barh(np.arange(len(counts)), share.max(1), color=colours["integer"])
         if limit is not None:
             right.axvline(limit, color=colours["standin"], linestyle="--", label=f"tolerance {limit:g}")
-            right.legend(fontsize=8)
+            right.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.15))
         right.set(xlabel="busiest over mean", ylabel="layer", yticks=range(len(counts)))
         right.invert_yaxis()
         right.grid(axis="x")
@@ -193,7 +193,8 @@ def looked(weights, labels, names):
 
     def draw(colours):
         figure, axes = subplots(0.22 * len(labels) + 1.9)
-        image = axes.imshow(weights, cmap="magma", vmin=0, vmax=1, aspect="auto")
+        cmap = "magma" if colours is DARK else "magma_r"
+        image = axes.imshow(weights, cmap=cmap, vmin=0, vmax=weights.max(), aspect="auto")
         axes.set(yticks=range(len(labels)), xticks=range(len(names)))
         axes.set_yticklabels(labels, fontsize=8)
         axes.set_xticklabels([literal(name) for name in names], rotation=90, fontsize=8)

@@ -71,7 +71,8 @@ def rehearse(path, original=None, texts=(HELD_OUT,), limit=None, out=None, word=
     metrics = {"model": path.stem, "sha256": digest, "text": names, **found, "tolerances": tolerances,
                "checks": checked, "pass": all(row["pass"] for row in checked)}
     folder = out or OUT / path.stem
-    report = rehearsal_page.page(path.stem, digest, names, packed, model, engines["integer"], reading, found, checked, word)
+    report = rehearsal_page.page(path.stem, digest, names, packed, model, engines["integer"], reading, found, checked,
+                                 word)
     write(folder, "metrics.json", json.dumps(metrics, indent=2) + "\n")
     write(folder, "report.html", report)
     return metrics
