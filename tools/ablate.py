@@ -238,8 +238,8 @@ def tables(runs):
         return "No run has been made yet: `python -m tools.ablate --help`.\n"
     s = runs[0]["settings"]
     parts = [f"{len(runs)} runs of {s['tokens']:,} tokens each ({', '.join(s['corpus'])}; rows of {s['seq']}, "
-             f"{s['batch']} a step, rate {s['lr']:g}), measured on {s['valid']} in float. RAM: the model's own buffers, as "
-             "`tools.budget` counts them."]
+             f"{s['batch']} a step, rate {s['lr']:g}), measured on {s['valid']} in float. RAM: the model's own "
+             "buffers, as `tools.budget` counts them."]
     gap = noise(runs)
     parts.append(f"Two seeds of one variant differ by {gap[0]:.4f} bits per byte at most, {gap[1]:.4f} on average: a "
                  "smaller difference between variants says nothing." if gap else
