@@ -2,7 +2,6 @@
 
 import dataclasses
 import html.parser
-import importlib.util
 import json
 import pathlib
 import re
@@ -26,12 +25,6 @@ A hen ran. The hen sat in the hot sun, and then Tom ran too.
 <|endofstory|>
 No one is here, Tom said.
 """
-
-
-@pytest.fixture
-def plots(leave_out):
-    if importlib.util.find_spec("matplotlib") is None:
-        leave_out("tests that draw", "pip install -r requirements-plots.txt, or: make rehearse")
 
 
 def write_original(folder, weights, config, **tolerances):
@@ -211,7 +204,7 @@ def run(tiny, tmp_path, *args):
     return rehearse.main([str(path), "--text", str(text), "--out", str(tmp_path / "out"), *args])
 
 
-def test_end_to_end(tiny, tmp_path, plots, capsys):
+def test_end_to_end(tiny, tmp_path, plots, capsys, monkeypatch):
     path, _ = tiny
     config = Packed.load(path).config
     lax = {"cross_entropy": 1.0, "kl": 1.0, "top1": 0.5, **({"load": 3.0} if config.n_experts else {})}
@@ -231,7 +224,9 @@ def test_end_to_end(tiny, tmp_path, plots, capsys):
     assert "<script" not in text and "@import" not in text and "prefers-color-scheme" in text
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["metrics.json", "report.html"]
 
+    # once more with a tolerance that can't hold, and of the page only its verdict: drawing takes seconds
     write_original(path.with_suffix(""), checkpoint.load(path.with_suffix(""))[1], config, **{**lax, "kl": 0.0})
+    monkeypatch.setattr(rehearsal_page, "page", lambda *args: rehearsal_page.verdict(args[8]))
     assert run(tiny, tmp_path) == 1
     assert "FAIL  KL" in capsys.readouterr().out
     assert not json.loads((tmp_path / "out" / "metrics.json").read_text())["pass"]

@@ -5,6 +5,7 @@ and skips what docs/bytes.json already holds; stop it at any time and start it a
 trainer, number of tokens and order of documents; `--table` only writes the page and the plot again.
 """
 
+import bisect
 import dataclasses
 import json
 import os
@@ -84,10 +85,13 @@ def ram(config):
 def match(config, size):
     """The config with the d_ff (a multiple of 4) whose RAM comes closest to `size` bytes. Raises UserError where even
     the least is larger by more than a hundredth."""
-    def distance(d_ff):
-        return abs(ram(dataclasses.replace(config, d_ff=d_ff)) - size)
+    def ram_with(d_ff):
+        return ram(dataclasses.replace(config, d_ff=d_ff))
 
-    best = dataclasses.replace(config, d_ff=min(range(4, 1025, 4), key=distance)).check()
+    widths = range(4, 1025, 4)
+    above = bisect.bisect(widths, size, key=ram_with)  # RAM grows with d_ff
+    closest = min(widths[max(0, above - 1) : above + 1], key=lambda d_ff: abs(ram_with(d_ff) - size))
+    best = dataclasses.replace(config, d_ff=closest).check()
     if ram(best) > 1.01 * size:
         raise UserError(f"{config.recipe} with a window of {config.window} takes {ram(best):,} bytes at the least, "
                         f"more than the {size:,} that it is to be compared at")
@@ -135,6 +139,16 @@ def shared_tokenizer(args):
         bpe.train(texts, BASE.vocab_size).save(str(partial))
         os.replace(partial, path)
     return path
+
+
+def same_settings(args):
+    """Note what the runs in --runs share. Raises UserError where they were begun with other settings."""
+    path, wanted = args.runs / "settings.json", settings(args)
+    args.runs.mkdir(parents=True, exist_ok=True)
+    if not path.is_file():
+        write(path, json.dumps(wanted) + "\n")
+    elif json.loads(path.read_text()) != wanted:
+        raise UserError(f"{path}: the runs there were begun with other settings; give the same, or another --runs")
 
 
 def trained(folder, tokens):
@@ -251,14 +265,16 @@ def tables(runs):
             parts += [f"### {heading}", text, budget.markdown(rows)]
     for heading, kind, text in (
             ("Recall: a name given N words ago", "names", "Share of texts in which the name that was given is likelier "
-             "than each of the other {n} names, by words between; chance is {chance:.0f}%."),
+             "than each of the other {others} names, by words between."),
             ("Recall: a fact at the start, in the middle, at the end of {words} words", "facts",
-             "The same, of a name and of a colour planted there and asked for at the end; chance is {chance:.0f}%.")):
+             "The same, of a name and of a colour planted there and asked for at the end.")):
         rows = recall_rows(runs, RECALL, kind)
         if len(rows) > 1:
             recall = runs[0]["recall"]
-            values = {"n": recall["names"][0]["choices"] - 1, "words": recall["words"],
-                      "chance": 100 / recall[kind][0]["choices"]}
+            choices, texts = recall[kind][0]["choices"], recall[kind][0]["texts"]
+            values = {"others": choices - 1, "words": recall["words"]}
+            text += (f" Chance is {100 / choices:.0f}%; a share of one seed's {texts} texts has a standard error of "
+                     f"up to {50 / texts ** 0.5:.0f} points.")
             parts += ["### " + heading.format(**values), text.format(**values), budget.markdown(rows)]
     return "\n\n".join(parts) + "\n"
 
@@ -372,6 +388,7 @@ def main(argv=None):
                         "same, or another --docs")
     wanted = [(name, seed) for name, seed in RUNS if (not args.only or name in args.only)
               and (not args.seeds or seed in args.seeds)]
+    same_settings(args)
     for number, (name, seed) in enumerate(wanted, 1):
         if any((run["variant"], run["seed"]) == (name, seed) for run in runs):
             continue
