@@ -24,7 +24,7 @@ PORT ?=
 BOARD ?=
 ARGS ?=
 
-.PHONY: help setup story chat deploy test parity torture types boards board-test train pack bench budget layouts clean
+.PHONY: help setup story chat deploy test parity torture types boards board-test train pack rehearse bench budget layouts clean
 # A recursive variable given on the command line would be exported expanded, whatever is in it.
 unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET PORT BOARD ARGS
 
@@ -81,6 +81,10 @@ train: $(VENV)/.ready-train ## train a model: ARGS="--help" lists what it takes 
 pack: $(VENV)/.ready ## pack a trained model for a board: ARGS="--help" lists what it takes
 	@$(RUN) tools.pack $(ARGS)
 
+rehearse: export SCRIBE_MODEL := $(value MODEL)
+rehearse: $(VENV)/.ready-plots ## read held-out text as float and as integers, and judge the difference: MODEL= (build/rehearsal/)
+	@$(RUN) tools.rehearse $(ARGS) -- "$$SCRIBE_MODEL"
+
 bench: $(VENV)/.ready ## measure speed, memory and flash reads of the board's code
 	@$(RUN) tools.bench $(ARGS)
 
@@ -103,6 +107,11 @@ $(VENV)/.ready: requirements.txt
 	@echo "Installing requirements.txt into $(VENV) (once) ..." >&2
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) -r requirements.txt
+	@touch $@
+
+$(VENV)/.ready-plots: requirements-plots.txt $(VENV)/.ready
+	@echo "Installing requirements-plots.txt into $(VENV) (once) ..." >&2
+	@$(PIP) -r requirements-plots.txt
 	@touch $@
 
 $(VENV)/.ready-train: requirements-train.txt $(VENV)/.ready

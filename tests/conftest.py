@@ -70,6 +70,12 @@ def shared():
     return path if path.is_dir() else None
 
 
+@pytest.fixture
+def plots(leave_out):
+    if importlib.util.find_spec("matplotlib") is None:
+        leave_out("tests that draw", "pip install -r requirements-plots.txt, or: make rehearse")
+
+
 def pytest_collection_modifyitems(config, items):
     for name, (present, what, how) in NEEDS.items():
         if not present(config):

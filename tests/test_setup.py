@@ -40,7 +40,7 @@ def fake(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-train.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-train.txt", "requirements-plots.txt"])
 def test_requirements_are_pinned(name):
     lines = [line.split("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
     lines = [line for line in lines if line]

@@ -97,7 +97,7 @@ def section_bytes(config):
 
 def config_section_bytes(config, name):
     """Bytes of the CONF section; the binary points, unknown before packing, are taken as two digits."""
-    info = {"name": name, "logit_point": 10, "residual_point": 10, "config": config.to_dict()}
+    info = {"name": name, "logit_point": 10, "residual_point": 10, "config": config.shape()}
     return len(json.dumps(info, separators=(",", ":")))
 
 
@@ -537,7 +537,7 @@ def report(model, boards, code):
     lines = ram_lines(model, code)
     work = macs(model.config)
     return {
-        "model": model.name, "source": model.source, "notes": model.notes, "config": model.config.to_dict(),
+        "model": model.name, "source": model.source, "notes": model.notes, "config": model.config.shape(),
         "parameters": parameters(model.config), "file_bytes": model.file,
         "file": {tag: model.size(tag) for tag in ("CONF", "TOKN", "TABL", "EMBD", "LAYR", "HEAD", "XPRT")},
         "ram": [dataclasses.asdict(line) for line in lines], "ram_bytes": sum(line.bytes for line in lines),

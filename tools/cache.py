@@ -31,16 +31,20 @@ def routing(packed, tokens):
     return np.stack(layers, 1).ravel().tolist()
 
 
-def lru(trace, slots, config):
-    """Hits of least recently used."""
-    kept, hits = collections.OrderedDict(), 0
+def lru_hits(trace, slots):
+    """Whether each read of a trace hits, least recently used."""
+    kept = collections.OrderedDict()
     for e in trace:
-        hits += e in kept
+        yield e in kept
         kept[e] = None
         kept.move_to_end(e)
         if len(kept) > slots:
             kept.popitem(last=False)
-    return hits
+
+
+def lru(trace, slots, config):
+    """Hits of least recently used."""
+    return sum(lru_hits(trace, slots))
 
 
 def lfu(trace, slots, config):
@@ -55,11 +59,21 @@ def lfu(trace, slots, config):
     return hits
 
 
+def per_layer_hits(trace, slots, config):
+    """Whether each read hits, bool [tokens, layers]: one LRU a layer, the slots shared out evenly, as on a board."""
+    layers = config.n_layers
+    trace = np.reshape(trace, (-1, layers))
+    hits = np.zeros(trace.shape, bool)
+    for i in range(layers):
+        share = slots * (i + 1) // layers - slots * i // layers
+        if share:
+            hits[:, i] = list(lru_hits(trace[:, i].tolist(), share))
+    return hits
+
+
 def per_layer(trace, slots, config):
     """Hits of one LRU a layer, the slots shared out evenly."""
-    layers, n = config.n_layers, config.n_experts
-    share = [slots * (i + 1) // layers - slots * i // layers for i in range(layers)]
-    return sum(lru([e for e in trace if e // n == i], share[i], config) if share[i] else 0 for i in range(layers))
+    return int(per_layer_hits(trace, slots, config).sum())
 
 
 def mru(trace, slots, config):

@@ -14,6 +14,17 @@ LAYER_KINDS = {"S": "gated linear recurrence", "A": "sliding-window attention"}
 ACTIVATIONS = ("gelu", "silu")
 #: What a story does when it reaches the length that an all-attention model was trained for.
 BEYOND_CONTEXT = ("slide", "stop")
+#: What a dress rehearsal may hold a model to (tools/rehearse.py), float original against integers on held-out text:
+#: name: (least, most) that a tolerance may be.
+REHEARSAL = {
+    "cross_entropy": (-10.0, 10.0),  # nats a token that the integers may lose, at most
+    "kl": (0.0, 10.0),  # mean KL divergence in nats, at most
+    "top1": (0.0, 1.0),  # share of tokens with the same likeliest next token, at least
+    "load": (1.0, 256.0),  # tokens of the busiest expert over the mean, in any layer, at most
+}
+#: Tolerances of a model that names none: with experts in int4, and all in int8.
+WITH_EXPERTS = {"cross_entropy": 0.004, "kl": 0.004, "top1": 0.97, "load": 2.0}
+WITHOUT_EXPERTS = {"cross_entropy": 0.002, "kl": 0.002, "top1": 0.985}
 
 
 @dataclasses.dataclass
@@ -57,6 +68,8 @@ class Config:
     beyond_context: str = "slide"
     bos_token_id: int = 0  # what every text begins with
     eos_token_id: int = 0  # what ends it
+    # tolerances of the dress rehearsal that are not the usual ones; no part of the model or of its packed file
+    rehearsal: dict = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def n_layers(self):
@@ -66,6 +79,10 @@ class Config:
     def rotary_dim(self):
         """How many of the head_dim elements are rotated (even)."""
         return int(self.head_dim * self.rotary_fraction) // 2 * 2
+
+    def tolerances(self):
+        """{name: limit} of the dress rehearsal: this model's own over the usual ones. See REHEARSAL."""
+        return {**(WITH_EXPERTS if self.n_experts else WITHOUT_EXPERTS), **self.rehearsal}
 
     def check(self):
         """Raise UserError, naming the field, unless the sizes make a model. Returns self."""
@@ -109,10 +126,25 @@ class Config:
         need(self.beyond_context in BEYOND_CONTEXT, f"beyond_context is {self.beyond_context!r}; one of {BEYOND_CONTEXT}")
         for name in ("bos_token_id", "eos_token_id"):
             need(getattr(self, name) < self.vocab_size, f"{name} {getattr(self, name)} is not in the vocabulary")
+        need(isinstance(self.rehearsal, dict), "rehearsal is not an object of tolerances")
+        for name, limit in self.rehearsal.items():
+            need(name in REHEARSAL, f"rehearsal has {name!r}; its tolerances are {', '.join(REHEARSAL)}")
+            need(name != "load" or self.n_experts, "rehearsal has 'load', but there are no experts")
+            low, high = REHEARSAL[name]
+            need(isinstance(limit, (int, float)) and not isinstance(limit, bool) and low <= limit <= high,
+                 f"rehearsal {name} is {limit!r}; a number from {low:g} to {high:g} is needed")
         return self
 
     def to_dict(self):
-        return dataclasses.asdict(self)
+        """Every field, as config.json has them; `rehearsal` only where there are tolerances."""
+        values = dataclasses.asdict(self)
+        return values if self.rehearsal else self.shape()
+
+    def shape(self):
+        """The fields that make the model, as a packed file has them: all but `rehearsal`."""
+        values = dataclasses.asdict(self)
+        del values["rehearsal"]
+        return values
 
     @classmethod
     def from_dict(cls, values):

@@ -51,10 +51,11 @@ class Integer(Engine):
         packed = Packed.load(path)
         super().__init__(packed, packed.scale)
 
-    def pieces(self, tokens):
+    def pieces(self, tokens, watch=None):
+        """`watch`: see integer.forward."""
         state = integer.State(self.packed.config)
         for at in range(0, len(tokens), PIECE):
-            yield integer.forward(self.packed, tokens[at : at + PIECE], state).astype(np.int32)
+            yield integer.forward(self.packed, tokens[at : at + PIECE], state, watch).astype(np.int32)
 
 
 class Float(Engine):
@@ -116,7 +117,12 @@ def log_softmax(nats):
     return nats - np.log(np.exp(nats).sum(-1, keepdims=True))
 
 
+def divergence(a, b):
+    """KL divergence [...] in nats of log probabilities b from a, both [..., vocab_size]."""
+    return (np.exp(a) * (a - b)).sum(-1)
+
+
 def compare(reference, other):
     """(KL divergence in nats, top-1 agreement) a token, of logits in nats [T, vocab_size]."""
     a, b = log_softmax(reference), log_softmax(other)
-    return (np.exp(a) * (a - b)).sum(-1), reference.argmax(-1) == other.argmax(-1)
+    return divergence(a, b), reference.argmax(-1) == other.argmax(-1)

@@ -17,10 +17,14 @@ from tools.logits import add_model_arguments, texts_of
 from tools.tokenizer import Tokenizer
 
 
+def targets_of(config, tokens):
+    """What a text's tokens predict: those after the first, and the end token."""
+    return np.array([*tokens[1:], config.eos_token_id])
+
+
 def nats_of(engine, tokens):
     """Nats [T] of each token of a text after its first, the end token included."""
-    config = engine.packed.config
-    targets = [*tokens[1:], config.eos_token_id]
+    targets = targets_of(engine.packed.config, tokens)
     result, at = [], 0
     for logits in engine.pieces(tokens):
         p = log_softmax(logits * engine.scale)

@@ -184,7 +184,7 @@ class Packed:
         return 2.0 ** -self.info["logit_point"]
 
     def to_bytes(self):
-        about = json.dumps({**self.info, "config": self.config.to_dict()}, separators=(",", ":")).encode()
+        about = json.dumps({**self.info, "config": self.config.shape()}, separators=(",", ":")).encode()
         parts = [(("CONF", 0, 0), about), (("TOKN", 0, 0), self.tokenizer), (("TABL", 0, 0), fixedpoint.tables())]
         for key, records in section_layout(self.config):
             data = b""

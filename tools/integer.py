@@ -162,6 +162,7 @@ def attention(config, section, x, n, state, phases, watch):
     for h in range(config.n_heads):
         s = int32((q[h].astype(float) @ k[h // group].T.astype(float)).astype(np.int64))
         p = softmax(s, seen, mantissa, shift)
+        watch("attention", p, 0)
         mixed = int32((p.astype(float) @ v[h // group].astype(float)).astype(np.int64))
         y[:, h] = saturate(round_shift(mixed, 15), watch, "v")
     keep = max(0, k.shape[1] - (config.window - 1))
@@ -221,7 +222,9 @@ def forward(packed, tokens, state=None, watch=None, last_only=False):
     """Integer logits [T, vocab_size] (times `packed.scale`: nats) of every token of one text.
 
     state: a `State` to go on from (it is moved on). watch: called as watch(name, layer, values, clipped) with every
-    16-bit intermediate before it is saturated. last_only: the head for the last token alone, [1, vocab_size].
+    16-bit intermediate before it is saturated; also "expert", the choices [T] of a layer, and "attention", each head's
+    probabilities in turn [T, keys], the keys those of the last tokens, 15 fraction bits.
+    last_only: the head for the last token alone, [1, vocab_size].
     """
     config = packed.config
     state = state or State(config)

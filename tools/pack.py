@@ -251,7 +251,8 @@ def headroom_report(packed, texts):
     seen = {}
 
     def watch(name, layer, values, clipped):
-        if name in ("expert", "state", "gates") or not np.size(values):  # past +-16 a gate's sigmoid is flat anyway
+        # past +-16 a gate's sigmoid is flat anyway
+        if name in ("expert", "state", "gates", "attention") or not np.size(values):
             return
         before = seen.get((layer, name), (0, 0))
         seen[layer, name] = (before[0] + clipped, max(before[1], int(np.abs(values).max())))
