@@ -56,7 +56,7 @@ def micropython(leave_out):
 
     def run(script_or_code, *args, check=True, **options):
         try:
-            return mp.run(script_or_code, *args, check=check, **options)
+            return mp.run(script_or_code, *args, check=check, **{"timeout": 900, **options})
         except mp.MicroPythonError as error:
             pytest.fail(f"{error}\n{error.traceback}")
 

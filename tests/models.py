@@ -1,5 +1,7 @@
 """Small models with random weights, for tests: every feature, in no time."""
 
+import dataclasses
+
 import numpy as np
 
 from tools import checkpoint
@@ -49,12 +51,17 @@ def tokenizer_section(vocab_size, folder):
     return section_from_json(path)
 
 
-def packed(config, folder, name, seed=0):
-    """(path, Packed, weights) of a random model, packed and saved."""
+def packed(config, folder, name, seed=0, endless=False):
+    """(path, Packed, weights) of a random model, packed and saved. `endless`, for tied embeddings: it never draws its end
+    token greedily, because that one's logit is always 0, and among all the others' one is above."""
     from tools import pack
     from tools.fileformat import Packed
 
+    if endless:
+        config = dataclasses.replace(config, eos_token_id=config.vocab_size - 1)
     weights = random_weights(config.check(), seed)
+    if endless:
+        weights["embedding.weight"][config.eos_token_id] = 0
     tokens = np.random.default_rng(seed).integers(0, config.vocab_size, 200)
     model = pack.Packer(config, weights).pack(pack.calibrate(config, weights, [tokens]), {"name": name},
                                               tokenizer_section(config.vocab_size, folder))

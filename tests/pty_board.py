@@ -25,8 +25,9 @@ FLASH = """
 import os, sys, vfs, json
 settings = json.loads(os.getenv("SCRIBE_BOARD"))
 class Flash:
-    def __init__(self, path, blocks):
-        self.blocks = blocks
+    def __init__(self, path, blocks, writes=-1):
+        self.blocks, self.path = blocks, path
+        self.written, self.writes = 0, writes
         try:
             self.file = open(path, "r+b")
             self.new = False
@@ -40,12 +41,18 @@ class Flash:
         self.file.readinto(buf)
     def writeblocks(self, n, buf, off=None):
         self.file.seek(n * 4096 + (off or 0))
+        self.written += 1
+        if self.written == self.writes:  # the power goes in the middle of this one
+            self.file.write(memoryview(buf)[: len(buf) // 2])
+            open(self.path + ".dark", "w").close()
+            while True:
+                pass
         self.file.write(buf)
     def ioctl(self, op, arg):
         if op == 3:
             self.file.flush()
         return {4: self.blocks, 5: 4096, 6: 0}.get(op, 0)
-flash = Flash(settings["flash"], settings["blocks"])
+flash = Flash(settings["flash"], settings["blocks"], settings.get("writes", -1))
 """
 BOOT = FLASH + """
 if flash.new:
@@ -62,6 +69,7 @@ if settings["pretend"]:
         def __getattr__(self, name):
             return getattr(self.real, name)
     exec(settings["pretend"])
+sys.modules["flash"] = flash
 del Flash, flash, settings, json
 """
 
@@ -83,13 +91,15 @@ class Line:
         self.board = board  # None while it is unplugged
         self.to_board = self.from_board = 0  # bytes carried
         self.garble = 0.0  # probability that a byte of a long write is damaged on its way to the board
-        self.cut_after = None  # bytes to the board after which the line goes dead
+        self.cut_at = None  # bytes carried to the board at which the line goes dead
+        self.cut_after = None  # (text, bytes): it goes dead so many bytes after the text
         self.drop = 0  # bytes of the next long write that get lost
         self._random = random.Random(1)
         self._side, self._user = pty.openpty()  # the user's end stays open, so that a tool may come and go
         tty.setraw(self._user)
         self.port = os.ttyname(self._user)
         self._stopping = False
+        self.carrying = threading.Lock()  # held while bytes go to the board
         self._thread = threading.Thread(target=self._carry, daemon=True)
         self._thread.start()
 
@@ -99,7 +109,8 @@ class Line:
             ready, _, _ = select.select([self._side] + ([board] if board is not None else []), [], [], 0.2)
             try:
                 if self._side in ready:
-                    self._towards(board, os.read(self._side, 4096))
+                    with self.carrying:
+                        self._towards(board, os.read(self._side, 4096))
                 if board in ready:
                     data = os.read(board, 4096)
                     self.from_board += len(data)
@@ -107,16 +118,43 @@ class Line:
             except OSError:
                 time.sleep(0.05)  # the board has gone
 
+    def cut(self):
+        """Whether the line went dead at `cut_at`."""
+        return self.cut_at is not None and self.to_board >= self.cut_at
+
+    def cut_later(self, text, count):
+        """The line goes dead so many bytes after a text on its way to the board; after so many bytes, for b""."""
+        self._seen = b""
+        self.cut_at = None if text else self.to_board + count
+        self.cut_after = (text, count) if text else None
+
+    def mend(self):
+        """The line carries again; what was sent while it was dead is gone."""
+        while True:
+            with self.carrying:
+                if not select.select([self._side], [], [], 0)[0]:
+                    self.cut_at = self.cut_after = None
+                    return
+            time.sleep(0.001)
+
     def _towards(self, board, data):
         if self.garble and len(data) > 20:  # commands have no checksum; frames do
             data = bytes(b ^ 0x40 if self._random.random() < self.garble else b for b in data)
         if self.drop and len(data) > 1000:
             data, self.drop = data[: -self.drop], 0
-        if self.cut_after is not None:
-            data = data[: max(0, self.cut_after - self.to_board)]
-        self.to_board += len(data)
+        if self.cut_after:
+            text, count = self.cut_after
+            seen = self._seen + data
+            if text in seen:
+                self.cut_at = self.to_board + seen.index(text) + len(text) - len(self._seen) + count
+                self.cut_after = None
+            self._seen = seen[-len(text) :]
+        if self.cut_at is not None:
+            data = data[: max(0, self.cut_at - self.to_board)]
+        count = len(data)
         while data and board is not None:
             data = data[os.write(board, data) :]
+        self.to_board += count
 
     def close(self):
         self._stopping = True
@@ -124,19 +162,23 @@ class Line:
         os.close(self._side)
         os.close(self._user)
 
-    def mpremote(self, *args, timeout=120):
+    def mpremote(self, *args, timeout=900):
         """Run mpremote against the board; returns a CompletedProcess."""
         return subprocess.run([sys.executable, "-m", "mpremote", "connect", self.port, "resume", *args],
                               capture_output=True, text=True, timeout=timeout, cwd=ROOT)
 
-    def deploy(self, *args, timeout=300):
+    def deploy(self, *args, timeout=900):
         """Run tools.deploy against the board; returns a CompletedProcess."""
         return subprocess.run([sys.executable, "-m", "tools.deploy", "--port", self.port, *args],
                               capture_output=True, text=True, timeout=timeout, cwd=ROOT)
 
 
 class PtyBoard(Line):
-    """A board on `port`. `pretend` is code that runs at boot; `heap` and `blocks` (of 4096 bytes) are its sizes."""
+    """A board on `port`. `pretend` is code that runs at boot; `heap` and `blocks` (of 4096 bytes) are its sizes.
+
+    A program that was started from the raw REPL gets Ctrl-C as a byte, as on MicroPython's port for QEMU; one from the
+    friendly REPL is interrupted by it. Ctrl-D on an empty line ends the unix port, where a board would only restart.
+    """
 
     def __init__(self, folder, heap="4m", blocks=512, pretend=""):
         self.flash = folder / "flash.bin"
@@ -146,18 +188,25 @@ class PtyBoard(Line):
         super().__init__()
         self.plug()
 
-    def plug(self):
-        """Power on."""
-        self.cut_after = None
+    @property
+    def dark(self):
+        """Whether the power went at the write that `plug` was told."""
+        return self._dark.exists()
+
+    def plug(self, writes=-1):
+        """Power on. `writes`: at which write to the flash, half done, it goes off again: see `dark`, then `unplug`."""
+        self.cut_at = self.cut_after = None
+        self._dark = self.flash.with_name(self.flash.name + ".dark")
+        self._dark.unlink(missing_ok=True)
         self.pid, board = pty.fork()
         if not self.pid:
+            serial_like(0, interrupts=True)
             os.environ["SCRIBE_BOARD"] = json.dumps(
-                {"flash": str(self.flash), "blocks": self.blocks, "pretend": self.pretend})
+                {"flash": str(self.flash), "blocks": self.blocks, "pretend": self.pretend, "writes": writes})
             os.environ.pop("MICROPYPATH", None)
             os.execv(micropython(), [micropython(), "-X", f"heapsize={self.heap}", "-i", str(self.boot)])
-        serial_like(board)
         seen = b""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not seen.endswith(b">>> "):
             if not select.select([board], [], [], max(0, end - time.monotonic()))[0]:
                 raise AssertionError(f"the board did not boot: {seen!r}")

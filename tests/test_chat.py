@@ -18,7 +18,8 @@ from tools.micropython import ROOT
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return models.packed(models.HYBRID, tmp_path_factory.mktemp("model"), "small")[0]
+    """A small model's path; its stories do not end by themselves."""
+    return models.packed(models.HYBRID, tmp_path_factory.mktemp("model"), "small", endless=True)[0]
 
 
 class Terminal:
@@ -34,7 +35,7 @@ class Terminal:
     def type(self, text):
         os.write(self._end, text if isinstance(text, bytes) else text.encode())
 
-    def until(self, text, seconds=60):
+    def until(self, text, seconds=300):
         end = time.monotonic() + seconds
         raw = self._held.encode()
         while text not in raw.decode("utf-8", "replace"):
@@ -46,6 +47,23 @@ class Terminal:
                 raise AssertionError(f"the program ended: {raw!r}") from None
         before, _, self._held = raw.decode().partition(text)
         return before
+
+    def something(self):
+        """Wait for more than was read so far."""
+        if not self._held and not select.select([self._end], [], [], 300)[0]:
+            raise AssertionError("silence")
+
+    def prompt(self):
+        """The REPL's prompt, through mpremote: what is typed before that has made this terminal raw is lost."""
+        self.until("to exit this shell")
+        for _ in range(60):
+            self.type("\r")
+            try:
+                self.until(">>> ", 2)
+                return
+            except AssertionError:
+                pass
+        raise AssertionError("no prompt")
 
     def close(self):
         with contextlib.suppress(OSError, ChildProcessError):
@@ -103,8 +121,9 @@ def converse(terminal):
     assert "RAM: " in say("/stats") and "/again" in say("/help")
     say("/tokens 1000000")
     terminal.type("On and on\r")
-    terminal.until("On and on")
-    time.sleep(0.5)
+    terminal.until("On and on")  # as typed
+    terminal.until("On and on")  # as the story begins
+    terminal.something()
     terminal.type("\x03")
     assert terminal.until("\n> ").rstrip().endswith("stopped]")
     terminal.type("half")
@@ -121,9 +140,22 @@ def test_on_this_computer(model):
         assert terminal.status() == 0
 
 
+def test_a_chat_that_does_not_answer_is_ended_by_ctrl_c(tmp_path):
+    """MicroPython hangs, whatever the reason: the third Ctrl-C without a sign of life ends it."""
+    script = tmp_path / "chat.py"
+    script.write_text("print('hanging')\nwhile True:\n    pass\n")
+    code = (f"import pathlib, sys; from tools import chat, story; chat.SCRIPT = pathlib.Path({str(script)!r}); "
+            "chat.find_model = pathlib.Path; chat.heap_for = lambda path: 1 << 20; sys.exit(chat.main([]))")
+    with contextlib.closing(Terminal(sys.executable, "-c", code)) as terminal:
+        terminal.until("hanging")
+        terminal.type("\x03\x03\x03")
+        assert "did not answer Ctrl-C 3 times, so it was ended" in terminal.until("ended") + "ended"
+        assert terminal.status() == 2
+
+
 def test_from_a_pipe(model):
     done = subprocess.run([sys.executable, "-m", "tools.chat", "--model", str(model)], input="/tokens 5\nOnce\n/bad\n",
-                          capture_output=True, text=True, cwd=ROOT, timeout=120, errors="replace")
+                          capture_output=True, text=True, cwd=ROOT, timeout=600, errors="replace")
     assert done.returncode == 0 and "[5 tokens" in done.stdout and "no such command" in done.stdout
 
 
@@ -132,9 +164,7 @@ def test_through_mpremote_on_a_board(model, tmp_path):
         assert board.deploy("--model", str(model)).returncode == 0
         repl = Terminal(sys.executable, "-m", "mpremote", "connect", board.port, "resume", "repl")
         with contextlib.closing(repl) as t:
-            t.until("to exit this shell")
-            t.type("\r")
-            t.until(">>> ")
+            t.prompt()
             t.type("import scribe; scribe.chat(raw=True)\r")  # a board's terminal edits nothing itself
             converse(t)
             t.until(">>> ")  # Ctrl-D left the chat, not the REPL
@@ -214,14 +244,7 @@ def test_on_firmware_through_mpremote(model, leave_out):
         leave_out("tests on board firmware", str(error))
     with stack, contextlib.closing(
             Terminal(sys.executable, "-m", "mpremote", "connect", board.port, "resume", "repl")) as t:
-        t.until("to exit this shell")
-        for _ in range(30):  # what is typed before mpremote has made the terminal raw is lost
-            t.type("\r")
-            try:
-                t.until(">>> ", 2)
-                break
-            except AssertionError:
-                pass
+        t.prompt()
         t.type("import scribe; scribe.chat()\r")
         converse(t)
         t.until(">>> ")

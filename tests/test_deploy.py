@@ -15,6 +15,7 @@ import tty
 import models
 import pty_board
 import pytest
+import serial
 
 from tools import connection, crosscompile, deploy, package, romfs, transfer
 from tools.errors import UserError
@@ -105,19 +106,20 @@ def test_deploys_says_what_and_skips_what_is_there(board, model, capsys):
     assert "once" in b.mpremote("exec", "import scribe; scribe.open().tell('once', max_tokens=3)").stdout
 
 
-def test_puts_less_than_half_of_mpremotes_bytes_on_the_wire_and_is_faster(board, tmp_path):
+def test_puts_less_than_half_of_mpremotes_bytes_on_the_wire(board, tmp_path):
+    """And is faster, which `make bench` measures."""
     b = board()
     data = random.Random(0).randbytes(60000) + package.sources()["scribe/tokenizer.py"]
     (tmp_path / "file").write_bytes(data)
-    before, started = b.to_board, time.monotonic()
+    before = b.to_board
     with opened(b) as t:
         t.put("/flash/ours", data)
-    ours, ours_seconds = b.to_board - before, time.monotonic() - started
-    before, started = b.to_board, time.monotonic()
+    ours, before = b.to_board - before, b.to_board
     done = b.mpremote("fs", "cp", str(tmp_path / "file"), ":/flash/theirs")
-    theirs, their_seconds = b.to_board - before, time.monotonic() - started
     assert done.returncode == 0, done.stderr
-    assert ours * 2 < theirs and ours_seconds < their_seconds, (ours, theirs, ours_seconds, their_seconds)
+    names = names_and_digests(b)
+    assert names["/flash/ours"] == names["/flash/theirs"]
+    assert ours * 2 < b.to_board - before, (ours, b.to_board - before)
 
 
 def test_every_byte_value_survives_raw_and_as_text(board):
@@ -155,17 +157,33 @@ def forked(action):
     return pid
 
 
-def killed_after(action, seconds):
-    """Kill an action after so long; False where it had ended by itself."""
-    pid = forked(action)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return False
-        time.sleep(0.002)
+def ended(pid):
+    """Whether a child process has ended; it is waited for then."""
+    return os.waitpid(pid, os.WNOHANG)[0] != 0
+
+
+def kill(pid):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+def killed_at(line, action, count, after=b""):
+    """Kill an action when so many of its bytes (after a text among them) have reached the board; False where it had
+    ended before."""
+    line.cut_later(after, count)
+    pid = forked(action)
+    while not line.cut():
+        if ended(pid):
+            line.mend()
+            return False
+        time.sleep(0.001)
+    kill(pid)
+    line.mend()
     return True
+
+
+#: What `deploy` sends just before the frames of a file.
+FRAMES = f"scribe_take(scribe_sink,{transfer.ROOM})".encode()
 
 
 def no_half_file(names, right):
@@ -174,25 +192,25 @@ def no_half_file(names, right):
         assert name.endswith(".part") or digest == right[name], name
 
 
-def kill_until(kills, board, action, right, rng, look):
-    """Kill an action at random points, look, let it go on; start afresh whenever it is complete."""
-    started = time.monotonic()
+def kill_over_and_over(kills, board, action, right, rng, look):
+    """Kill an action at random bytes, look, let it go on; start afresh whenever it is complete."""
+    before = board.to_board
     action()
-    whole, unfinished = time.monotonic() - started, 0
+    whole, unfinished = board.to_board - before, 0
     while kills:
         names = names_and_digests(board)
         with opened(board) as t:
             t.remove(*names)
         for _ in range(8):
-            if not killed_after(action, rng.uniform(0, whole)):
+            if not kills or not killed_at(board, action, rng.randrange(whole)):
                 break
-            kills = max(0, kills - 1)
+            kills -= 1
             seen = look()
             no_half_file(seen, right)
             unfinished += any(name.endswith(".part") for name in seen)
         action()
         assert names_and_digests(board) == right
-    assert unfinished  # kills did fall into copies
+    assert unfinished > 3  # kills did fall into copies
 
 
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -209,8 +227,8 @@ def test_killed_dozens_of_times_a_copy_never_leaves_half_a_file_and_always_compl
             for path, data in files.items():
                 t.put(path, data)
 
-    kill_until(32, b, copy, {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}, random.Random(5),
-               b.on_flash)
+    right = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    kill_over_and_over(32, b, copy, right, random.Random(5), b.on_flash)
 
 
 @FORKS
@@ -219,12 +237,38 @@ def test_the_whole_tool_killed_dozens_of_times(board, model, monkeypatch):
     sources = package.sources()
     monkeypatch.setattr(package, "sources", lambda: sources)  # someone may be editing them
     b = board()
-    kill_until(24, b, lambda: run(b, "--model", model), wanted(model), random.Random(6), lambda: names_and_digests(b))
+    kill_over_and_over(24, b, lambda: run(b, "--model", model), wanted(model), random.Random(6),
+                       lambda: names_and_digests(b))
 
 
 @FORKS
 @pytest.mark.slow
-def test_power_cuts_on_the_board_at_random_points(board):
+def test_a_board_is_got_out_of_the_middle_of_anything(board):
+    data = random.Random(9).randbytes(3 * transfer.CHUNK)
+    size = 17 + len(transfer.frame(data[: transfer.CHUNK])[1])
+    b = board()
+
+    def copy():
+        with opened(b) as t:
+            t.put("/flash/m", data)
+
+    for after, count in (*((b"", n) for n in range(1, 8)),  # the first Ctrl-C and Ctrl-A
+                         *((b"print('scribe',", n) for n in (1, 15, 16)), (b"def scribe_about", 100),
+                         *((b"binascii.a2b_base64('", n) for n in (0, 500, 2000)),
+                         *((FRAMES, n) for n in (0, 1, 2, 10, 18, 19, 500, size, size + 1, size + 2, size + 20)),
+                         (b"scribe_finish(", 3)):
+        assert killed_at(b, copy, count, after), (after, count)
+        with opened(b) as t:
+            assert t._run("print(6 * 7)") == "42"
+            t.remove("/flash/m", "/flash/m.part")
+    copy()
+    assert names_and_digests(b) == {"/flash/m": hashlib.sha256(data).hexdigest()}
+
+
+@FORKS
+@pytest.mark.slow
+def test_power_cuts_on_the_board_at_random_writes(board):
+    """Each in the middle of a write to the flash: what the board was programming is half there."""
     b, rng = board(), random.Random(7)
     data = random.Random(8).randbytes(150000)
     right = {"/flash/m": hashlib.sha256(data).hexdigest()}
@@ -233,23 +277,32 @@ def test_power_cuts_on_the_board_at_random_points(board):
         with opened(b) as t:
             t.put("/flash/m", data)
 
-    cuts = 0
-    for _ in range(12):
-        pid = forked(copy)
-        time.sleep(rng.uniform(0.05, 0.5))
-        cuts += not os.waitpid(pid, os.WNOHANG)[0]
+    copy()
+    with opened(b) as t:
+        writes = int(t._run("import flash\nprint(flash.written)"))
+        t.remove("/flash/m")
+    assert writes > 200
+    resumed = 0
+    for _ in range(16):
         b.unplug()
-        with contextlib.suppress(ChildProcessError, ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        b.plug(writes=rng.randrange(1, writes))
+        pid = forked(copy)
+        while not b.dark and not ended(pid):
+            time.sleep(0.001)
+        if not b.dark:  # there was less to copy
+            with opened(b) as t:
+                t.remove("/flash/m")
+            continue
+        b.unplug()
+        kill(pid)
         b.plug()
         names = b.on_flash()
         no_half_file(names, right)
-        if "/flash/m" in names:
-            with opened(b) as t:
-                t.remove("/flash/m")
+        resumed += "/flash/m.part" in names
+    b.unplug()
+    b.plug()
     copy()
-    assert names_and_digests(b) == right and cuts > 3
+    assert names_and_digests(b) == right and resumed > 3
 
 
 def test_goes_on_where_it_stopped(board):
@@ -357,7 +410,8 @@ def test_wrong_ports(tmp_path, capsys, monkeypatch):
     assert "no board found on USB" in capsys.readouterr().err
 
 
-def test_a_board_that_does_not_answer(capsys):
+def test_a_board_that_does_not_answer(capsys, monkeypatch):
+    monkeypatch.setattr(connection, "PATIENCE", 3)
     with contextlib.closing(pty_board.Line()) as line:
         assert run(line, "--model", "none") == 2
     error = capsys.readouterr()
@@ -365,10 +419,36 @@ def test_a_board_that_does_not_answer(capsys):
 
 
 def test_a_running_program_is_stopped(board):
+    """One that someone typed, and so one that Ctrl-C interrupts."""
     b = board()
-    threading.Timer(0.5, lambda: os.write(b.board, b"while True: pass\r\r")).start()
-    time.sleep(1)
+    with serial.Serial(b.port, timeout=1) as typing:
+        for _ in range(60):  # what comes just before the prompt takes keys is lost
+            typing.write(b"print('run' + 'ning'); exec('while True: pass')\r")
+            if typing.read_until(b"running").endswith(b"running"):
+                break
     assert run(b, "--model", "none", "--check") == 0
+
+
+def test_a_program_that_reads_is_stopped(board):
+    b = board()
+    c = connection.Connection(b.port)
+    c.enter()
+    c.transport.exec_raw_no_follow("import sys\nprint('read' + 'ing')\nwhile sys.stdin.buffer.read(4000): 1 / 0")
+    assert c.transport.read_until(1, b"reading").endswith(b"reading")
+    c.serial.close()
+    assert run(b, "--model", "none", "--check") == 0
+
+
+def test_answers_to_what_a_killed_tool_asked_are_not_taken_for_ours(board):
+    """All that it had sent is still on its way when the next comes: the board enters its raw REPL more than once."""
+    b = board()
+    b.carrying.acquire()
+    for _ in range(3):
+        with open(b.port, "wb", buffering=0) as killed:
+            killed.write(b"\r\x03\r\x01print('stale')\x04\r\x03\r\x01")
+    threading.Timer(0.2, b.carrying.release).start()  # late or soon, the answer must be the same
+    with connection.Connection(b.port) as c:
+        assert c.run("print(6 * 7)") == "42"
 
 
 def test_romfs_images_align_models(micropython, tmp_path):
@@ -473,51 +553,43 @@ def firmware(leave_out, heap=1 << 20):
         yield stack.enter_context(contextlib.closing(pty_board.Line(end)))
 
 
-@pytest.mark.ci
-@pytest.mark.slow
-def test_firmware_gets_fewer_bytes_sooner_than_from_mpremote(leave_out, tmp_path):
-    data = random.Random(0).randbytes(8000) + package.sources()["scribe/linear.py"]
-    (tmp_path / "file").write_bytes(data)
-    with firmware(leave_out) as line:
-        with opened(line) as t:
-            before, started = line.to_board, time.monotonic()
-            t.put("/flash/ours", data)
-        ours, ours_seconds = line.to_board - before, time.monotonic() - started
-        before, started = line.to_board, time.monotonic()
-        done = line.mpremote("fs", "cp", str(tmp_path / "file"), ":/flash/theirs", timeout=300)
-        assert done.returncode == 0, done.stderr
-        theirs, their_seconds = line.to_board - before, time.monotonic() - started
-        print(f"\n{len(data)} bytes: {ours} on the wire in {ours_seconds:.1f} s; mpremote fs cp {theirs} in "
-              f"{their_seconds:.1f} s")
-        assert names_and_digests(line)["/flash/ours"] == names_and_digests(line)["/flash/theirs"]
-        assert ours * 2 < theirs and ours_seconds < their_seconds
-
-
 @FORKS
 @pytest.mark.ci
 @pytest.mark.slow
-def test_firmware_is_got_out_of_a_transfer_that_was_killed(leave_out):
+def test_firmware_is_got_out_of_a_transfer_that_was_killed(leave_out, tmp_path):
     """This firmware makes no interrupt of Ctrl-C, so the receiver has to see it among the bytes of a frame."""
     data = random.Random(0).randbytes(9000)
+    right = hashlib.sha256(data).hexdigest()
+    (tmp_path / "file").write_bytes(data)
 
     def copy():
         with opened(line) as t:
             t.put("/flash/m", data)
 
     with firmware(leave_out) as line:
-        for seconds in (4, 6, 8):
-            killed_after(copy, seconds)
-            names = names_and_digests(line)
-            no_half_file(names, {"/flash/there": names["/flash/there"], "/flash/m": hashlib.sha256(data).hexdigest()})
+        before = line.to_board
         copy()
-        assert names_and_digests(line)["/flash/m"] == hashlib.sha256(data).hexdigest()
+        ours, before = line.to_board - before, line.to_board
+        done = line.mpremote("fs", "cp", str(tmp_path / "file"), ":/flash/theirs")
+        assert done.returncode == 0, done.stderr
+        theirs = line.to_board - before
+        for after, count in ((b"binascii.a2b_base64('", 900), (FRAMES, 12), (FRAMES, 6000)):
+            with opened(line) as t:
+                t.remove("/flash/m", "/flash/m.part")
+            assert killed_at(line, copy, count, after)
+            names = names_and_digests(line)
+            no_half_file(names, {"/flash/there": names["/flash/there"], "/flash/theirs": right, "/flash/m": right})
+        copy()
+        names = names_and_digests(line)
+        assert names["/flash/m"] == names["/flash/theirs"] == right
+        print(f"\n{len(data)} bytes: {ours} on the wire; mpremote fs cp {theirs}")
 
 
 @pytest.mark.ci
 @pytest.mark.slow
 def test_firmware_takes_code_and_model_in_its_romfs_partition(leave_out, model):
     with firmware(leave_out) as line:
-        done = line.deploy("--model", str(model), "--romfs", "--no-reset", timeout=600)
+        done = line.deploy("--model", str(model), "--romfs", "--no-reset")
         assert done.returncode == 0, done.stderr
         print("\n" + done.stdout)
         said = line.mpremote("soft-reset", "exec", "import sys, scribe; s = scribe.open(); print(s.name, "

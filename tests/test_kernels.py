@@ -127,17 +127,14 @@ def test_fast_kernel_is_its_twin_and_never_allocates(name, tables_file, tmp_path
 
 def test_kernels_chooses_viper_and_lets_the_twins_go(tables_file, tmp_path):
     out = run_script(tmp_path, """
-import sys, time
-start = time.ticks_us()
+import sys
 from scribe import kernels
-took = time.ticks_diff(time.ticks_us(), start)
 print(kernels.name, kernels.GROUP, kernels.TANH, kernels.MODE)
 left = sorted(m for m in sys.modules if "kernel" in m)
 print(left, kernels.check(), kernels.check(open(sys.argv[1], "rb").read(), 8))
 print(left == sorted(m for m in sys.modules if "kernel" in m))
-print(took < 2000000)
 """, tables_file)
-    assert out.splitlines() == ["viper 64 4496 9", "['scribe.kernels', 'scribe.viper_kernels'] [] []", "True", "True"]
+    assert out.splitlines() == ["viper 64 4496 9", "['scribe.kernels', 'scribe.viper_kernels'] [] []", "True"]
 
 
 @pytest.fixture

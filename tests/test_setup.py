@@ -23,7 +23,7 @@ def make(*args, env=None, cwd=ROOT):
     # A `make test` above this one hands its own variables down; these runs start afresh.
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in ("MFLAGS", "PROMPT")}
     return subprocess.run(["make", *args], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True,
-                          timeout=60)
+                          timeout=600)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ class Board:
         from mpremote.transport import TransportError
         from mpremote.transport_serial import SerialTransport
 
-        for attempt in range(3):
+        for attempt in range(10):
             try:
                 self._serial = SerialTransport(self.port, timeout=5)
                 self._serial.enter_raw_repl(soft_reset=False)
@@ -108,7 +108,7 @@ class Board:
             except TransportError as error:
                 if self._serial:
                     self._serial.serial.close()
-                if attempt == 2:
+                if attempt == 9:
                     raise UserError(f"{self.target.name} does not answer: {error}") from None
                 time.sleep(1)
         if self._image:
@@ -119,7 +119,7 @@ class Board:
         return MOUNT[self._kind].format(at=self.target.base + IMAGE_AT, size=len(self._image),
                                         ramdisk=(ON_BOARD / "ramdisk.py").read_text())
 
-    def run(self, code, silence=120):
+    def run(self, code, silence=600):
         """Run code; what it printed. Raises BoardError for an exception, UserError after `silence` seconds of it."""
         from mpremote.transport import TransportError
 

@@ -1,12 +1,15 @@
 """Chat with a model on this computer: `scribe.chat()`, as on a board, in real MicroPython.
 
 MicroPython runs behind a pseudo-terminal, as a board does behind a serial line: every key goes to it, so Ctrl-C stops
-the story and not this tool (or the `make` that started it), and the arrow keys bring back earlier openings.
+the story and not this tool (or the `make` that started it), and the arrow keys bring back earlier openings. Ctrl-C goes
+as a byte, which the prompt looks for after each token: as a signal, it would make MicroPython on a computer jump out of
+whatever it is doing, and now and then that is an allocation, after which it hangs.
 """
 
 import json
 import os
 import select
+import signal
 import sys
 
 from tools.errors import Parser, UserError, command
@@ -14,6 +17,7 @@ from tools.micropython import PATH, ROOT, heap_bytes, micropython
 from tools.story import find_model, heap_for
 
 SCRIPT = ROOT / "tools" / "on_device" / "chat.py"
+ENOUGH = 3  # times Ctrl-C without a sign of life, and MicroPython is ended
 SPARE = 1 << 20  # heap for the conversation, beside what the model needs
 
 
@@ -24,30 +28,33 @@ def parser():
     return p
 
 
-def serial_like(terminal):
-    """Make a terminal pass bytes on as they are, like a serial line; Ctrl-C still interrupts its program."""
+def serial_like(terminal, interrupts=False):
+    """Make a terminal pass bytes on as they are, like a serial line. `interrupts`: Ctrl-C signals its program."""
     import termios
 
     mode = termios.tcgetattr(terminal)
     mode[0] = mode[1] = 0
-    mode[3] = termios.ISIG | termios.NOFLSH
+    mode[3] = termios.ISIG | termios.NOFLSH if interrupts else 0
     for key in (termios.VQUIT, termios.VSUSP):
         mode[6][key] = b"\0"
     termios.tcsetattr(terminal, termios.TCSANOW, mode)
 
 
 def carry(user, board):
-    """Carry bytes between the user's terminal and the board's until the board's program ends."""
+    """Carry bytes between the user's terminal and the board's until the board's program ends. Returns True where it
+    does not, and the user has had ENOUGH of it."""
     watched = [user, board]
-    while True:
+    unanswered = 0
+    while unanswered < ENOUGH:
         ready, _, _ = select.select(watched, [], [])
         if board in ready:
             try:
                 data = os.read(board, 4096)
             except OSError:  # how Linux says that the program ended
-                return
+                return False
             if not data:
-                return
+                return False
+            unanswered = 0
             while data:
                 data = data[os.write(sys.stdout.fileno(), data) :]
         if user in ready:
@@ -55,8 +62,10 @@ def carry(user, board):
             if not data:
                 watched.remove(user)
                 data = b"\x04"
+            unanswered += data.count(b"\x03")
             while data:
                 data = data[os.write(board, data) :]
+    return True
 
 
 def in_terminal(arguments, environment):
@@ -76,7 +85,8 @@ def in_terminal(arguments, environment):
         mode = termios.tcgetattr(user)
         mode[1] = before[1]  # a line feed still goes to the first column
         termios.tcsetattr(user, termios.TCSANOW, mode)
-        carry(user, board)
+        if carry(user, board):
+            os.kill(pid, signal.SIGKILL)
     finally:
         termios.tcsetattr(user, termios.TCSADRAIN, before)
         os.close(board)
@@ -96,6 +106,8 @@ def main(argv=None):
     if not terminal:
         os.execve(arguments[0], arguments, environment)
     status = in_terminal(arguments, environment)
+    if status == -signal.SIGKILL:
+        raise UserError(f"MicroPython did not answer Ctrl-C {ENOUGH} times, so it was ended")
     if status < 0:
         raise UserError(f"MicroPython crashed (signal {-status})")
     return status

@@ -7,7 +7,7 @@ line, and gets a board out of a transfer that was cut off.
 import ast
 import contextlib
 import dataclasses
-import io
+import itertools
 import os
 import pathlib
 import time
@@ -24,7 +24,9 @@ OLDEST = (1, 24)
 #: Frames on the wire are no longer than this, so as many Ctrl-C's end a transfer that was cut off inside one.
 ROOM = 4400
 ANSWER = 15  # seconds for a board to answer: a file system that tidies up can take some
-PATIENCE = 0.5, 3, 3, 5  # seconds for a prompt, attempt by attempt: most boards need none
+PATIENCE = 45  # seconds in all for a prompt: most boards need none, only a dead one takes them all
+SILENCE = 0.2, 0.5, 1, 2  # seconds without a word after which a prompt is asked for again, attempt by attempt
+BANNER = b"raw REPL; CTRL-B to exit\r\n"
 
 LOST = (serial.SerialException, OSError)
 
@@ -171,39 +173,77 @@ class Connection:
             self.transport.close()
 
     def enter(self):
-        """Stop what runs and enter the raw REPL. Raises UserError where nothing, or not a REPL, answers."""
-        before, self.serial.timeout = self.serial.timeout, 0.1  # on a pty a read waits for this long
-        said = b""
+        """Stop what runs and enter the raw REPL. Raises UserError where nothing, or not a REPL, answers.
+
+        Asks until it is answered: what runs may finish something first, or swallow what it is sent, and a tool that was
+        killed may have left questions whose answers are still to come. So the prompt counts that comes after the answer
+        to a question of this moment.
+        """
+        before, write_before = self.serial.timeout, self.serial.write_timeout
+        self.serial.timeout, self.serial.write_timeout = 0.1, 1  # on a pty a read waits for this long
+        self._end, self._said, reads = time.monotonic() + PATIENCE, b"", True
         try:
-            for attempt, patience in enumerate(PATIENCE):
+            for attempt in itertools.count():
+                silence = SILENCE[min(attempt, len(SILENCE) - 1)]
                 try:
-                    if attempt:
-                        # Some firmware makes no interrupt of Ctrl-C while a program reads; a transfer that was cut
-                        # off inside a frame takes these for the rest of it, and ends.
-                        said += self._drown()
-                    with contextlib.redirect_stdout(io.StringIO()):  # mpremote prints what it did not understand
-                        self.transport.enter_raw_repl(soft_reset=False, timeout_overall=patience)
-                    return
-                except TransportError:
-                    continue
-            raise UserError(f"no MicroPython prompt on {self.port}; " + (
-                f"it says {said[-60:]!r}: is this the board's REPL port?" if said.strip(b"\x03\r\n") else
-                "press its reset button and try again; is the firmware MicroPython?"))
-        except serial.SerialTimeoutException:
-            raise UserError(f"nothing reads on {self.port}: is it a board? Press its reset button, try again") from None
+                    if self._ask(attempt, silence):
+                        self.transport.in_raw_repl = True
+                        return
+                    reads = True
+                except serial.SerialTimeoutException:  # it is busy, and takes nothing
+                    reads = False
+                if time.monotonic() > self._end:
+                    break
         except LOST as error:
             raise self.lost(error) from None
         finally:
-            self.serial.timeout = before
+            self.serial.timeout, self.serial.write_timeout = before, write_before
+        said = self._said.strip(b"\x03\r\n")
+        raise UserError(
+            f"nothing reads on {self.port}: is it a board? Press its reset button, try again" if not reads else
+            f"no MicroPython prompt on {self.port}; it says {said[-60:]!r}: is this the board's REPL port?" if said else
+            f"no MicroPython prompt on {self.port}; press its reset button and try again; is the firmware MicroPython?")
 
-    def _drown(self):
-        said = b""
-        for _ in range(ROOM // 100):
-            self.serial.write(b"\x03" * 100)
-            time.sleep(0.002)
-            said = (said + self.serial.read(self.serial.in_waiting))[-200:]
-        time.sleep(0.3)
-        return said + self.serial.read(self.serial.in_waiting)
+    def _ask(self, attempt, silence):
+        """Whether the board is at the raw REPL's prompt, and all that it was asked before is answered."""
+        if attempt:
+            # Some firmware makes no interrupt of Ctrl-C while a program reads; a transfer that was cut off inside a
+            # frame takes these for the rest of it, and ends.
+            for _ in range(ROOM // 100 + 1):
+                self.serial.write(b"\x03" * 100)
+                time.sleep(0.002)
+                if self._hear():
+                    break
+            time.sleep(0.05)
+            while self._hear():  # it ends: some ports drop what arrives meanwhile
+                time.sleep(0.05)
+        self.serial.write(b"\r\x03")
+        self._hear()
+        self.serial.write(b"\r\x01")
+        if not self._until(BANNER, silence):
+            return False
+        mark = os.urandom(6).hex()
+        self.serial.write(f"print('scribe','{mark}')\x04".encode())
+        return self._until(f"OKscribe {mark}".encode(), silence) and self._until(b"\x04\x04", silence)
+
+    def _until(self, wanted, silence):
+        """Read to these bytes; False after so long a silence, or when patience ends."""
+        heard, last = b"", time.monotonic()
+        while not heard.endswith(wanted):
+            byte = self.serial.read(1)
+            now = time.monotonic()
+            if byte:
+                heard, last = (heard + byte)[-200:], now
+                self._said = (self._said + byte)[-200:]
+            elif now > last + silence or now > self._end:
+                return False
+        return True
+
+    def _hear(self):
+        """What the board said meanwhile."""
+        heard = self.serial.read(self.serial.in_waiting)
+        self._said = (self._said + heard)[-200:]
+        return heard
 
     def lost(self, error):
         """The UserError for a connection that broke."""
