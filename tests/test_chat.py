@@ -30,23 +30,24 @@ class Terminal:
         if not self.pid:
             os.chdir(ROOT)
             os.execv(command[0], command)
-        self._held = ""
+        self._held = b""
 
     def type(self, text):
         os.write(self._end, text if isinstance(text, bytes) else text.encode())
 
     def until(self, text, seconds=300):
         end = time.monotonic() + seconds
-        raw = self._held.encode()
-        while text not in raw.decode("utf-8", "replace"):
+        raw = self._held
+        while text.encode() not in raw:
             if not select.select([self._end], [], [], max(0, end - time.monotonic()))[0]:
+                self._held = raw
                 raise AssertionError(f"no {text!r} in {raw!r}")
             try:
                 raw += os.read(self._end, 4096)
             except OSError:
                 raise AssertionError(f"the program ended: {raw!r}") from None
-        before, _, self._held = raw.decode().partition(text)
-        return before
+        before, _, self._held = raw.partition(text.encode())
+        return before.decode()
 
     def something(self):
         """Wait for more than was read so far."""
