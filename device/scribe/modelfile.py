@@ -128,6 +128,8 @@ class ModelFile:
         try:
             self._fill(0, head)
         except OSError:
+            pass
+        if head != self._head:
             self._reopen()
             self._fill(0, head)
         if head != self._head:
