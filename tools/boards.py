@@ -151,6 +151,19 @@ def files(*models, march=None, mpy_cross=None, **more):
     return {**found, **{pathlib.Path(path).name: pathlib.Path(path).read_bytes() for path in models}}
 
 
+def count_checks(target, model, heap=HEAP_MAX, tokens=(0, 1, 2)):
+    """{check: instructions of the last of these tokens} for each time at which experts' bytes may be checked; the text is
+    read twice, so that "first" has nothing left to check."""
+    with Board(target, heap, images.romfs(files(model)), counting=True) as board:
+        found = {}
+        for check in ("never", "first", "always"):
+            board.run(f"import board, scribe, gc\ns = None\ngc.collect()\n"
+                      f"s = scribe.open('/rom/{pathlib.Path(model).name}', 0, {check!r})")
+            lines = board.run(f"board.time_tokens(s, {list(tokens) * 2})").split()
+            found[check] = round(int(lines[-1]) * PER_MICROSECOND)
+        return found
+
+
 def count(target, model, heap=HEAP_MAX, tokens=(0, 1, 2)):
     """(instructions a token, {bits: instructions a multiply-accumulate}, the kernels' name) of a packed model in
     ROMFS."""

@@ -8,7 +8,7 @@ from .modelfile import Section
 #: When an expert's CRC-32 is compared: whenever it is read from flash; the first time, and when some of its bytes are
 #: not what they were then; or not at all.
 CHECKS = "always", "first", "never"
-SAMPLES = 4  # bytes of an expert that are remembered: enough to see that another file has taken this one's place
+SAMPLES = 3  # bytes of an expert that are remembered: enough to see that another file has taken this one's place
 
 
 class Library:
@@ -29,6 +29,7 @@ class Library:
         self._each = file.n_experts // layers
         self._checked = bytearray(file.n_experts)
         self._samples = bytearray(SAMPLES * file.n_experts)
+        self._between = file.expert_bytes // (SAMPLES + 1)
         self._suspect = 0  # after a read that failed a file system may hold on to half of what it read
         self._views = self._common = None
         if file.mapped:
@@ -101,18 +102,13 @@ class Library:
 
     def _same(self, number, buf):
         """Whether the expert was checked before and looks as it did then."""
-        each = self._file.expert_bytes // SAMPLES
-        at = number * SAMPLES
-        same = self._checked[number]
-        for i in range(SAMPLES):
-            if buf[i * each + each // 2] != self._samples[at + i]:
-                same = 0
-        return same
+        s, at, each = self._samples, number * SAMPLES, self._between
+        return (self._checked[number] and buf[each] == s[at] and buf[2 * each] == s[at + 1]
+                and buf[3 * each] == s[at + 2])
 
     def _remember(self, number, buf):
-        each = self._file.expert_bytes // SAMPLES
         for i in range(SAMPLES):
-            self._samples[number * SAMPLES + i] = buf[i * each + each // 2]
+            self._samples[number * SAMPLES + i] = buf[(i + 1) * self._between]
         self._checked[number] = 1
 
     def _oldest(self, layer):

@@ -94,7 +94,11 @@ class ModelFile:
         self.path = path
         self._bytes = self._megabytes = 0
         self._head = None
-        self._file = open(path, "rb")
+        self._file = None
+        try:
+            self._file = open(path, "rb")
+        except OSError as error:
+            self._unreadable(error.errno)
         try:
             self._map = self._mapped()
             self._read_table()
@@ -128,6 +132,8 @@ class ModelFile:
         try:
             self._fill(0, head)
         except OSError:
+            pass
+        if head != self._head:
             self._reopen()
             self._fill(0, head)
         if head != self._head:

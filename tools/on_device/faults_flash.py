@@ -130,8 +130,8 @@ def recovered(story):
     global remounted
     try:
         return story()
-    except OSError as error:
-        if request["on"] == "card" or not one_line(error):
+    except (OSError, ValueError) as error:
+        if request["on"] != "littlefs" or not one_line(error):
             raise
     vfs.umount("/card")
     vfs.mount(driver(disk), "/card")
@@ -146,7 +146,7 @@ def one_line(error):
 
 def stories(path):
     """A story with a fault at its n-th read, then one without."""
-    s = scribe.open(path, 0, request["check"])
+    s = scribe.open(path, request["cache"], request["check"])
     fault.set(None, 0)
     whole = s.write(**STORY)
     total = fault.reads

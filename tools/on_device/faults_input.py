@@ -2,6 +2,7 @@
 # through the tokenizer. The request is a JSON file; answers are lines that begin with @.
 import gc
 import json
+import os
 import struct
 import sys
 from array import array
@@ -12,6 +13,7 @@ from scribe.tokenizer import open_tokenizer
 
 with open(sys.argv[1]) as f:
     request = json.load(f)
+os.chdir(request["folder"])  # some of what is tried are names of files to write
 
 
 def say(**result):

@@ -1,10 +1,8 @@
-# Runs in MicroPython (the unix port and emulated boards): one text of many thousand tokens, drawn as a story is, the end
-# token read like any other. At given places the whole state is written down, then the tokens and the CRC-32 of the
+# Runs in MicroPython (the unix port and emulated boards): one text of many thousand tokens, drawn as a story is, the
+# end token read like any other. At given places the whole state is written down, then the tokens and the CRC-32 of the
 # logits of the next `each` steps: what the integer reference needs to go on from there.
 import binascii
 import gc
-from array import array
-
 import micropython
 
 
@@ -37,9 +35,9 @@ def largest(state, layers):
     return most, alive
 
 
-def run(s, total, places, each, seed, tell):
+def run(s, total, places, each, seed, states, tell):
     """`tell` is given objects for JSON: {"at", "place", "state", "steps": [[token, crc]]} for each place, and figures
-    every 1000 tokens. places: [(token number, position to set or None)]."""
+    every 1000 tokens. places: [(token number, position to set or None)]. Without `states` none is written down."""
     s._sampler.set(1.0, 0, 1.0, seed)
     s._state.reset()
     recipe = s._model.config["recipe"]
@@ -61,7 +59,7 @@ def run(s, total, places, each, seed, tell):
             window = s._model.window
             # the same slot of the ring, or what it holds would be somewhere else
             s._state.seek(position - position % window + s._state.slot)
-        result = {"at": at, "place": place(s._state), "state": dump(s._state), "steps": []}
+        result = {"at": at, "place": place(s._state), "state": dump(s._state) if states else None, "steps": []}
         for _ in range(each):
             was = token
             token = step(s, token)

@@ -15,12 +15,12 @@ CARD = {"error": "line", "once": None, "short": "line", "gone": "line", "wrong":
 DISK = {"error": "line", "once": None, "break": "break", "damage": None}
 
 
-def failing(path, folder, row, on, what, kind, every, first=1, check="first", blocks=None):
+def failing(path, folder, row, on, what, kind, every, first=1, check="first", blocks=None, cache=0):
     """Try a fault of this kind at each `every`-th read."""
     wanted = {"card": CARD, "littlefs": DISK, "fat": DISK}[on].get(kind)
     (folder / "request.json").write_text(json.dumps({
         "path": str(path), "folder": str(ON_DEVICE), "on": on, "what": what, "kind": kind, "every": every, "first": first,
-        "check": check, "blocks": blocks}))
+        "check": check, "blocks": blocks, "cache": cache}))
     done = micropython.run(SCRIPT, folder / "request.json", heapsize="64m", check=False, timeout=None)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     how = f"{path.name} on {on}, {what}, {kind}, check={check}"
@@ -44,6 +44,8 @@ def run(amount, seed):
         for kind in CARD:
             failing(path, folder, row, "card", "stories", kind, every, first)
         failing(path, folder, row, "card", "stories", "wrong", every, first, "always")
+        for kind in ("error", "short", "once", "break"):  # some experts stay in RAM
+            failing(path, folder, row, "card", "stories", kind, every, first, cache=8000)
         if amount >= 0.5:
             failing(shipped()[-1], folder, row, "card", "stories", "error", 3)
         yield row

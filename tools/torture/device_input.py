@@ -26,7 +26,7 @@ WORDS = ("<|endofstory|>", "<s>", "</s>", "<0x41>", "<unk>", "\u2581", "it's", "
 
 def asked(folder, heapsize="64m", **request):
     """What the script said, in order; raises UserError where it did not end well."""
-    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "request.json").write_text(json.dumps({"folder": str(folder), **request}))
     done = micropython.run(SCRIPT, folder / "request.json", heapsize=heapsize, timeout=None, check=False)
     lines = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@{")]
     if done.returncode:
