@@ -15,6 +15,7 @@ from tools.fileformat import Packed
 from tools.firmware import build, images, parity, source
 from tools.micropython import ROOT
 from tools.parity import held_out
+from tools.torture.host_extremes import extreme
 
 pytestmark = pytest.mark.ci
 TARGETS = tuple(firmware.TARGETS)
@@ -99,6 +100,21 @@ def test_small_models_equal_the_reference(small, target, way):
     """Every feature of the format, the heap locked; from littlefs with a little cache: experts come and go."""
     results = parity.check(target, small, **WAYS[way], cache=3000 if way == "littlefs" else 0)
     assert len(results) == len(small) and all(result.read == 100 and result.told == 80 for result in results)
+    assert not differences(results)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_models_at_the_formats_extremes_equal_the_reference(tmp_path, target):
+    """The largest weights, scales, norms and biases: what saturates saturates alike, and nothing leaves 32 bits."""
+    rng, plans = np.random.default_rng(4), []
+    for name, config in models.ALL.items():
+        _, packed, _ = models.packed(config, tmp_path, name)
+        for signs in ("same", "rows", "random"):
+            path = tmp_path / f"{name}-{signs}.scribe"
+            extreme(packed, rng, signs).save(path)
+            plans.append(parity.plan(path, rng.integers(0, packed.config.vocab_size, 30)))
+    results = parity.check(target, plans)
+    assert len(results) == 12 and all(result.read == 30 for result in results)
     assert not differences(results)
 
 

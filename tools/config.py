@@ -12,6 +12,10 @@ from tools.errors import UserError
 #: One letter per layer: a gated linear recurrence (Griffin) or sliding-window attention.
 LAYER_KINDS = {"S": "gated linear recurrence", "A": "sliding-window attention"}
 ACTIVATIONS = ("gelu", "silu")
+#: The largest value of each size that a board allows (device/scribe/modelfile.py has the same).
+MOST = {"vocab_size": 65536, "d_model": 8192, "d_rnn": 8192, "rnn_heads": 8192, "conv_width": 16, "n_heads": 1024,
+        "n_kv_heads": 1024, "head_dim": 1024, "window": 16384, "d_ff": 65536, "n_experts": 256, "d_expert": 65536,
+        "bos_token_id": 65535, "eos_token_id": 65535}
 #: What a story does when it reaches the length that an all-attention model was trained for.
 BEYOND_CONTEXT = ("slide", "stop")
 #: What a dress rehearsal may hold a model to (tools/rehearse.py), float original against integers on held-out text:
@@ -105,23 +109,24 @@ class Config:
             elif field.type in ("float", float):
                 need(isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e12,
                      f"{field.name} is {value!r}; a number of 0 or more is needed")
-        need(2 <= self.vocab_size <= 65536, f"vocab_size is {self.vocab_size}; 2 to 65536 is needed")
+        for name, most in MOST.items():
+            need(getattr(self, name) <= most, f"{name} is {getattr(self, name)}; at most {most} is possible")
+        need(2 <= self.vocab_size, f"vocab_size is {self.vocab_size}; 2 to 65536 is needed")
         need(self.d_model > 0, "d_model is 0")
         if "S" in self.recipe:
             need(self.d_rnn > 0 and self.rnn_heads > 0 and self.d_rnn % self.rnn_heads == 0,
                  f"d_rnn {self.d_rnn} must be a multiple of rnn_heads {self.rnn_heads}, both above 0")
-            need(1 <= self.conv_width <= 16, f"conv_width is {self.conv_width}; 1 to 16 is needed")
+            need(1 <= self.conv_width, f"conv_width is {self.conv_width}; 1 to 16 is needed")
         if "A" in self.recipe:
             need(self.n_heads > 0 and self.n_kv_heads > 0 and self.n_heads % self.n_kv_heads == 0,
                  f"n_heads {self.n_heads} must be a multiple of n_kv_heads {self.n_kv_heads}, both above 0")
-            need(0 < self.head_dim <= 1024, f"head_dim is {self.head_dim}; 1 to 1024 is needed")
-            need(0 < self.window <= 16384, f"window is {self.window}; 1 to 16384 is needed")
+            need(0 < self.head_dim, f"head_dim is {self.head_dim}; 1 to 1024 is needed")
+            need(0 < self.window, f"window is {self.window}; 1 to 16384 is needed")
             need(0 <= self.rotary_fraction <= 1, f"rotary_fraction is {self.rotary_fraction}; 0 to 1 is needed")
             need(self.rotary_base > 0, "rotary_base must be above 0")
         need(self.activation in ACTIVATIONS, f"activation is {self.activation!r}; one of {ACTIVATIONS} is needed")
         need(self.d_ff or self.n_experts, "d_ff and n_experts are both 0; a layer needs one of them")
         need(not self.n_experts or self.d_expert, "d_expert is 0 but there are experts")
-        need(self.n_experts <= 256, f"n_experts is {self.n_experts}; at most 256")
         need(self.norm_eps > 0, "norm_eps must be above 0")
         need(self.beyond_context in BEYOND_CONTEXT, f"beyond_context is {self.beyond_context!r}; one of {BEYOND_CONTEXT}")
         for name in ("bos_token_id", "eos_token_id"):
