@@ -78,6 +78,7 @@ def test_one_who_has_read_nothing_is_right_by_chance(original, monkeypatch):
 
 def test_fillers_have_their_length_and_tell_nothing():
     sentences = recall.plain_sentences(HELD_OUT)
+    assert len(sentences) >= 20 and not re.search(r"\b(Lisa|Lily|Anna|Tom|Mia|Ben|Sam|Max)\b", " ".join(sentences))
     rng = np.random.default_rng(0)
     for words in (1, 5, 64, 300):
         parts = recall.filler(sentences, words, rng)
