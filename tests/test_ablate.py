@@ -140,12 +140,12 @@ def test_list_and_mistakes(capsys, folder):
 def test_a_real_run(folder, monkeypatch, plots):
     """A tiny variant, trained by the trainer itself, from text to a row of the table."""
     pytest.importorskip("torch")
-    small = Config(recipe="SA", vocab_size=300, d_model=16, d_rnn=16, rnn_heads=2, n_heads=2, head_dim=8, window=16,
+    small = Config(recipe="SA", vocab_size=330, d_model=16, d_rnn=16, rnn_heads=2, n_heads=2, head_dim=8, window=16,
                    d_ff=8, n_experts=2, d_expert=8)
     words = "the cat sat on a mat and then it ran off to find the small red hen who had been out in the rain".split()
     text = "\n<|endofstory|>\n".join(
         ". ".join(" ".join(words[(i * j) % 17:]).capitalize() for j in range(1, 4)) + "." for i in range(1, 60))
-    named = 'She said, "Lily, Mia, see the red and the blue hen."\n' * 60  # so that names begin with tokens of their own
+    named = 'She said, "Lily, Mia, see the red and the blue hen."\n' * 600  # so that names begin with tokens of their own
     (folder / "a.txt").write_text(f"{text}\n<|endofstory|>\n{named}")
     (folder / "runs" / "tokenizer.json").unlink()
     monkeypatch.setattr(ablate, "BASE", small)

@@ -88,6 +88,10 @@ class Config:
         """{name: limit} of the dress rehearsal: this model's own over the usual ones. See REHEARSAL."""
         return {**(WITH_EXPERTS if self.n_experts else WITHOUT_EXPERTS), **self.rehearsal}
 
+    def with_tolerances(self):
+        """This config with all of its tolerances spelled out, as an original's config.json has them."""
+        return dataclasses.replace(self, rehearsal=self.tolerances())
+
     def check(self):
         """Raise UserError, naming the field, unless the sizes make a model. Returns self."""
 

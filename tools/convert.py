@@ -36,7 +36,7 @@ def write_original(folder, config, weights, tokenizer):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint.save_float16(folder, weights)
-    config.save(folder / "config.json")
+    config.with_tolerances().save(folder / "config.json")
     target = folder / TOKENIZERS.get(tokenizer.suffix, "tokenizer.bin")
     if target.resolve() != tokenizer.resolve():
         shutil.copyfile(tokenizer, target)

@@ -328,11 +328,11 @@ def main(argv=None):
 
 
 def write_original(source, target):
-    """The float16 original beside a packed model: what rehearsals compare with."""
+    """The float16 original beside a packed model: what rehearsals compare with, and by which tolerances."""
     config, weights = checkpoint.load(source)
     target.mkdir(parents=True, exist_ok=True)
     checkpoint.save_float16(target, weights)
-    config.save(target / "config.json")
+    config.with_tolerances().save(target / "config.json")
     for name in ("tokenizer.json", "tokenizer.bin"):
         if (pathlib.Path(source) / name).is_file():
             (target / name).write_bytes((pathlib.Path(source) / name).read_bytes())

@@ -39,12 +39,16 @@ PLACES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 
 
 def plain_sentences(path):
-    """Sentences of a text that name nobody and tell no fact: one capital, at the beginning, and no speech."""
+    """Sentences of a text that name nobody and tell no fact: no speech, one capital, at the beginning, and that of a
+    word which the text has without a capital as well."""
+    documents = read_documents(path)
+    words = set(re.findall(r"(?<![A-Za-z])[a-z]+", "\n".join(documents))) - {name.lower() for name in KINDS["name"][2]}
     colours = "|".join(KINDS["colour"][2])
     found = []
-    for document in read_documents(path):
+    for document in documents:
         for sentence in re.split(r"(?<=[.!?])\s+", document):
             if (re.fullmatch(r"[A-Z][a-z ,']*[a-z][.!?]", sentence) and len(sentence.split()) > 3
+                    and sentence.split()[0].lower().rstrip(",") in words
                     and not re.search(rf"\b(ball|name|named|girl|{colours})\b", sentence)):
                 found.append(sentence)
     if len(found) < 20:
