@@ -406,7 +406,7 @@ class Section:
         weights = self._skip(rows * padded * bits // 8)
         scales = self._skip(rows * groups * 2)
         bias = self._skip(rows * 4) if biased else -1
-        return array("i", (weights, scales, bias, rows, cols, padded, groups, blocks, shift, mode, bits))
+        return array("i", (weights, scales, bias, rows, cols, padded, groups, blocks, shift, mode, bits, 0))
 
     def end(self):
         if self._at != len(self.buf):
