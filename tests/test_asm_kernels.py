@@ -166,7 +166,7 @@ class Locked:
     def __getattr__(self, name):
         kernel = getattr(self.kernels, name)
 
-        def run(a, b, c, d=None, e=None, f=None, g=None):
+        def run(a, b, c=None, d=None, e=None, f=None, g=None):
             micropython.heap_lock()
             try:
                 if g is not None:
@@ -177,7 +177,9 @@ class Locked:
                     return kernel(a, b, c, d, e)
                 if d is not None:
                     return kernel(a, b, c, d)
-                return kernel(a, b, c)
+                if c is not None:
+                    return kernel(a, b, c)
+                return kernel(a, b)
             finally:
                 micropython.heap_unlock()
 

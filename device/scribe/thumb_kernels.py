@@ -375,6 +375,40 @@ def _rows4(r0):
 
 
 @micropython.viper
+def embed(x: ptr32, buf: ptr8, d: ptr32, token: int, mantissa: int, shift: int):
+    jobs = _job
+    job = ptr32(jobs)
+    job[0] = int(x)
+    job[1] = int(buf) + d[0] + token * d[5]
+    job[2] = int(buf) + d[1] + (token * d[6] << 1)
+    job[3] = d[4]
+    job[4] = mantissa
+    job[5] = shift
+    _embed(jobs)
+
+
+@micropython.asm_thumb
+def _embed(r0):
+    # r0: results, r1: weights, r2: scales, r3: how many are left, r4: mantissa, r8: shift, r9: half of a unit, r10: the
+    # group's scale, r11: how many are left of the group
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x011F, 0x2501)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r4, r8}; movs r5, #1
+    data(2, 0xFA05, 0xF508, 0xEA4F, 0x0955, 0xF06F, 0x4E40)  # lsl.w r5, r5, r8; lsr.w r9, r5, #1; mvn lr, #0xC0000000
+    label(GROUP)
+    data(2, 0xF832, 0xAB02, 0xEA4F, 0x2A0A, 0xF04F, 0x0B40)  # ldrh r10, [r2], #2; lsl.w r10, r10, #8; mov.w r11, #64
+    data(2, 0x2B40, 0xBFB8, 0x469B, 0xEBA3, 0x030B)  # cmp r3, #64; it lt; movlt r11, r3; sub.w r3, r3, r11
+    label(EACH)
+    data(2, 0xF811, 0x5B01, 0x3D80, 0xFB05, 0xF50A)  # ldrb r5, [r1], #1; subs r5, #128; mul r5, r5, r10
+    data(2, 0xFB85, 0x5604, 0x0C2D, 0xEA45, 0x4506)  # smull r5, r6, r5, r4; lsrs r5, r5, #16; orr.w r5, r5, r6, lsl #16
+    data(2, 0x444D, 0xFA45, 0xF508, 0xF305, 0x051E)  # add r5, r9; asr.w r5, r5, r8; ssat r5, #31, r5
+    data(2, 0xEB05, 0x060E, 0xEBA5, 0x75E6, 0xC020)  # add.w r6, r5, lr; sub.w r5, r5, r6, asr #31; stmia r0!, {r5}
+    data(2, 0xF1BB, 0x0B01)  # subs.w r11, r11, #1
+    bne(EACH)
+    data(2, 0x2B00)  # cmp r3, #0
+    bne(GROUP)
+    data(2, 0xE8BD, 0x0F00, 0x2000)  # ldmia.w sp!, {r8-r11}; movs r0, #0
+
+
+@micropython.viper
 def norm(y: ptr32, x: ptr32, buf: ptr8, t: ptr8, p: ptr32):
     jobs = _job
     job = ptr32(jobs)
@@ -866,6 +900,75 @@ def _softmax(r0):
     bne(PAST)
     label(END)
     data(2, 0xB002, 0xE8BD, 0x0F00, 0x2000)  # add sp, #8; ldmia.w sp!, {r8-r11}; movs r0, #0
+
+
+# Sampler
+
+
+@micropython.asm_thumb
+def argmax(r0, r1):
+    # r3: behind the largest so far, r4: the largest so far
+    data(2, 0x4606, 0xC810, 0x4603)  # mov r6, r0; ldmia r0!, {r4}; mov r3, r0
+    label(EACH)
+    data(2, 0x3901)  # subs r1, #1
+    beq(END)
+    data(2, 0xC820, 0x42A5)  # ldmia r0!, {r5}; cmp r5, r4
+    ble(EACH)
+    data(2, 0x462C, 0x4603)  # mov r4, r5; mov r3, r0
+    b(EACH)
+    label(END)
+    data(2, 0x1B98, 0x0880, 0x3801)  # subs r0, r3, r6; lsrs r0, r0, #2; subs r0, #1
+
+
+@micropython.viper
+def candidates(ids: ptr32, w: ptr32, logits: ptr32, t: ptr8, p: ptr32) -> int:
+    jobs = _job
+    job = ptr32(jobs)
+    shift = p[2]
+    left = 0
+    if shift < 0:
+        left = 0 - shift
+        shift = 0
+    if shift > 31:
+        shift = 31
+    cut = 1 << 20 >> left  # from here on a weight is 0
+    if cut == 0:
+        cut = 1
+    job[0] = int(ids)
+    job[1] = int(w)
+    job[2] = int(logits)
+    job[3] = p[0]
+    job[4] = p[1] << 16
+    job[5] = shift
+    job[6] = left
+    job[7] = cut
+    job[8] = int(t)
+    job[9] = p[3]
+    return int(_candidates(jobs))
+
+
+@micropython.asm_thumb
+def _candidates(r0):
+    # r0: ids, r1: weights, r2: logits, r3: how many are left, r8: mantissa, r9, r10: shifts, r11: cut, r12: powers of
+    # 2, r14: the largest logit. [sp]: ids, count
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x5F0F)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r3, r8-r12, lr}
+    data(2, 0xB409)  # push {r0, r3}
+    label(EACH)
+    data(2, 0xCA10, 0xEBAE, 0x0404, 0xFBA4, 0x5408)  # ldmia r2!, {r4}; sub.w r4, lr, r4; umull r5, r4, r4, r8
+    data(2, 0xFA24, 0xF409, 0x455C)  # lsr.w r4, r4, r9; cmp r4, r11
+    bge(NEXT)
+    data(2, 0xFA04, 0xF40A, 0xF3C4, 0x2507)  # lsl.w r4, r4, r10; ubfx r5, r4, #8, #8
+    data(2, 0xEB0C, 0x0585, 0x682E, 0x686D)  # add.w r5, r12, r5, lsl #2; ldr r6, [r5]; ldr r5, [r5, #4]
+    data(2, 0x1BAD, 0xB2E7, 0x437D)  # subs r5, r5, r6; uxtb r7, r4; muls r5, r7, r5
+    data(2, 0xEB06, 0x2625, 0x0C24, 0x40E6)  # add.w r6, r6, r5, asr #8; lsrs r4, r4, #16; lsrs r6, r4
+    data(2, 0x0AB6)  # lsrs r6, r6, #10
+    beq(NEXT)
+    data(2, 0x9F01, 0x1AFF, 0xC080, 0xC140)  # ldr r7, [sp, #4]; subs r7, r7, r3; stmia r0!, {r7}; stmia r1!, {r6}
+    label(NEXT)
+    data(2, 0x3B01)  # subs r3, #1
+    bne(EACH)
+    data(2, 0x9900, 0x1A40, 0x0880, 0xB002)  # ldr r1, [sp]; subs r0, r0, r1; lsrs r0, r0, #2; add sp, #8
+    data(2, 0xE8BD, 0x0F00)  # ldmia.w sp!, {r8-r11}
 
 
 # Files
