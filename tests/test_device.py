@@ -250,7 +250,7 @@ for module in (feedforward, model, sampler):
 whole = s.write("A", seed=3, max_tokens=30)
 K = recurrence.k
 left = 0
-real = {name: getattr(K, name) for name in ("norm", "pack", "conv", "recur", "rotate", "softmax", "mix", "add_scaled", "argmax", "draw")}
+real = {name: getattr(K, name) for name in ("norm", "linear", "conv", "recur", "rotate", "softmax", "mix", "add_scaled", "argmax", "draw")}
 def trap(f):
     def g(*a):
         global left

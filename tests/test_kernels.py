@@ -102,7 +102,7 @@ def run_script(tmp_path, code, *args, **options):
 def test_every_kernel_has_a_fast_form_and_a_case():
     public = re.findall(r"^def ([a-z]\w*)\(", (DEVICE / "plain_kernels.py").read_text(), re.M)
     helpers = {"u16", "i16", "i32", "saturate", "limit", "round_shift", "lookup", "exp2_neg", "scaled", "normalise",
-               "rsqrt", "finish", "sine"}
+               "rsqrt", "finish", "sine", "activation", "remember"}
     assert set(public) - helpers == set(NAMES)
     fast = (DEVICE / "viper_kernels.py").read_text()
     for name in NAMES:
@@ -120,7 +120,7 @@ def test_table_offsets_agree():
     assert len(TABLES) == fixedpoint.TABLE_BYTES
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "pack"])
+@pytest.mark.parametrize("name", NAMES)
 def test_fast_kernel_is_its_twin_and_never_allocates(name, tables_file, tmp_path):
     assert run_script(tmp_path, COMPARE, tables_file, name, SEEDS) == "same\n"
 
@@ -167,14 +167,14 @@ def test_a_wrong_kernel_is_not_used(broken_copy):
 
 
 @pytest.mark.parametrize("old, new", [
-    ("acc = w[5] * x[5] + acc", "acc = w[5] * x[4] + acc"),  # matvec8
-    ("acc = (w[3] >> 4) * x[7] + acc", "acc = (w[3] >> 3) * x[7] + acc"),  # matvec4
-    ("sums[0] = total", "sums[0] = total + 1"),  # pack
+    ("acc = w[5] * x[5] + acc", "acc = w[5] * x[4] + acc"),  # int8
+    ("acc = (w[3] >> 4) * x[7] + acc", "acc = (w[3] >> 3) * x[7] + acc"),  # int4
+    ("sums[0] = total", "sums[0] = total + 1"),
 ])
-def test_packing_and_matrices_are_refused_together(broken_copy, old, new):
+def test_matrices_that_are_wrong_are_refused(broken_copy, old, new):
     out = broken_copy(lambda text: text.replace(old, new))
-    assert "wrong on this board" in out[0] and "matvec" in out[0]
-    assert re.search(r"\['pack', 'matvec8', 'matvec4'\]", out[-2]), out
+    assert out[0] == "kernels: viper's linear is wrong on this board, so it is not used"
+    assert out[-1] == "[]"
 
 
 def test_a_kernel_that_crashes_is_not_used(broken_copy):
@@ -286,14 +286,33 @@ def test_norm_of_nothing_is_nothing():
 
 def test_activations():
     for v in range(-32767, 32768, 61):
-        y = ints([v])  # 12 fraction bits
-        plain.activate(y, TABLES, plain.GELU, 1, 1)  # 32 steps of 256
         a = v / 4096
+        y = plain.activation(v, TABLES, plain.GELU, 1)  # 12 fraction bits; 32 steps of 256
         gate = 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)))
-        assert abs(y[0] / 4096 - a * gate) < 1 / 1024
-        y = ints([v])
-        plain.activate(y, TABLES, plain.SIGMOID, 0, 1)
-        assert abs(y[0] / 4096 - a / (1 + math.exp(-a))) < 1 / 512
+        assert abs(y / 4096 - a * gate) < 1 / 1024
+        y = plain.activation(v, TABLES, plain.SIGMOID, 0)
+        assert abs(y / 4096 - a / (1 + math.exp(-a))) < 1 / 512
+
+
+def test_gated_products():
+    """Both gates: activation times the other half, with one rounding of each."""
+    rng = random.Random(2)
+    n = 50
+    y, h = signed(rng, 8191, 2 * n), signed(rng, 1 << 28, n)
+    before = list(y)
+    plain.gated(y, TABLES, ints([n, plain.SIGMOID, 0, 12]))
+    for i in range(n):
+        a, u = before[i] / 4096, before[n + i] / 4096
+        assert abs(y[i] / 4096 - a / (1 + math.exp(-a)) * u) < 1 / 256
+    assert list(y[n:]) == before[n:]
+    y = ints(before)
+    plain.gate_state(y, h, TABLES, ints([n, 1, 9]))
+    for i in range(n):
+        a = before[n + i] / 4096
+        gate = 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)))
+        want = h[i] / (1 << 22) * a * gate  # h with 22 fraction bits: 22 + 12 - 16 - 9 are left
+        assert abs(y[i] / 512 - max(-64, min(64, want))) < 0.07
+    assert list(y[n:]) == before[n:]
 
 
 def test_lookup_of_sigmoid():
@@ -363,9 +382,9 @@ def test_softcap():
         assert abs(y[0] / 65536 - 15 * math.tanh(v / 65536 / 15)) < 0.0015
 
 
-def test_matvec_is_the_matrix_times_the_vector():
+def test_linear_is_matrices_times_a_vector():
     rng = random.Random(5)
-    for bits, kernel in ((8, plain.matvec8), (4, plain.matvec4)):
+    for bits in (8, 4):
         rows, cols, padded, groups = 6, 76, 80, 2
         top = 127 if bits == 8 else 7
         w = [[rng.randint(-top, top) for _ in range(cols)] for _ in range(rows)]
@@ -376,15 +395,18 @@ def test_matvec_is_the_matrix_times_the_vector():
             row = row + [0] * (padded - cols)
             raw += bytes(v + 128 for v in row) if bits == 8 else bytes(
                 a + 8 | b + 8 << 4 for a, b in zip(row[::2], row[1::2]))
-        d = ints([weights, 0, -1, rows, cols, padded, groups, 1, 0, plain.RAW, bits])
-        x = signed(rng, 32767, cols)
-        px = ints([0] * (padded + groups))
-        plain.pack(px, x, d)
-        y = ints([0] * rows)
-        kernel(y, px, raw, d, 0, rows)
+        first = [weights, 0, -1, rows, cols, padded, groups, 1, 0, plain.RAW, bits, 1]
+        last = [weights, 0, -1, 2, cols, padded, groups, 1, 3, plain.SATURATE, bits, rows + 1]  # two rows of it, again
+        x = signed(rng, 32767, 2 + cols)
+        y = ints([7] * (rows + 3))
+        plain.linear(y, x, None, raw, ints([2, 2, *first, *last]))
         for r in range(rows):
-            want = sum(scales[r * groups + i // 64] * w[r][i] * x[i] for i in range(cols)) / (1 << (16 if bits == 8 else 12))
-            assert abs(y[r] - want) <= groups
+            want = sum(scales[r * groups + i // 64] * w[r][i] * x[2 + i] for i in range(cols)) / (
+                1 << (16 if bits == 8 else 12))
+            assert abs(y[1 + r] - want) <= groups
+            if r < 2:
+                assert abs(y[rows + 1 + r] - max(-32767, min(32767, want / 8))) <= groups
+        assert y[0] == 7
 
 
 def test_top_k_top_p_and_draw_keep_what_they_say():

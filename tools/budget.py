@@ -239,7 +239,7 @@ def recurrent_bytes(config):
 
 
 def packed_input(cols, blocks=1):
-    """Elements of an input laid out for a matrix (scribe.linear.Linear.packed)."""
+    """Elements of an input laid out for a matrix (scribe.linear.scratch)."""
     return blocks * (padded_length(cols) + -(-cols // GROUP))
 
 
@@ -264,9 +264,10 @@ def work_bytes(config):
         inputs += [packed_input(c.n_heads * c.head_dim)]
     inputs += [packed_input(c.d_ff)] if c.d_ff else []
     inputs += [packed_input(c.d_expert)] if c.n_experts else []
-    wide = max(c.d_model, c.d_ff, c.d_expert, c.n_experts, c.d_rnn, c.n_heads * c.head_dim)
-    kv = c.n_kv_heads * c.head_dim
-    return 4 * (c.d_model + 2 * chunk(c) * c.d_model + max(inputs) + 2 * wide + 2 * c.d_rnn + 2 * kv + slots(c))
+    heads = c.n_heads * c.head_dim
+    wide = max(heads + 2 * c.n_kv_heads * c.head_dim, 2 * c.d_rnn, 2 * c.d_ff, 2 * c.d_expert, c.n_experts)
+    other = max(c.d_model, heads, 2 * c.d_rnn)
+    return 4 * (c.d_model + 2 * chunk(c) * c.d_model + max(inputs) + wide + other + slots(c))
 
 
 def buffer_bytes(config):

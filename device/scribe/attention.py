@@ -9,7 +9,7 @@ from struct import unpack_from
 
 from . import kernels as k
 from .buffers import ints
-from .linear import Linear
+from .linear import linear, scratch
 
 
 class Attention:
@@ -25,17 +25,12 @@ class Attention:
         at = section.vector(self.pairs, 32)
         self.turns = ints(unpack_from("<%di" % self.pairs, section.buf, at))
         interleaved = 1 if config["rotary_interleaved"] else 0
-        self._rotate_q = ints((self.heads, dim, rotated, interleaved, top))
-        self._rotate_k = ints((self.kv_heads, dim, rotated, interleaved, top))
+        self._rotate = ints((self.heads + self.kv_heads, dim, rotated, interleaved, top))
         self._ring = ints((self.kv_heads, dim, 0, 0, self.slots, self.heads, mantissa, shift))
-        self.q = Linear(section.matrix(self.heads * dim, d))
-        self.k = Linear(section.matrix(self.kv_heads * dim, d))
-        self.v = Linear(section.matrix(self.kv_heads * dim, d))
-        self.o = Linear(section.matrix(d, self.heads * dim))
-
-    def packed(self):
-        """Elements of the longest packed input."""
-        return max(self.q.packed(), self.o.packed())
+        q, kv = self.heads * dim, self.kv_heads * dim
+        self.qkv = linear(section.matrix(q, d), section.matrix(kv, d), section.matrix(kv, d))
+        self.o = linear(section.matrix(d, q))
+        self.scratch = scratch(self.qkv + self.o)
 
     def new_state(self):
         count = 2 * self.kv_heads * self.dim * self.slots
@@ -47,21 +42,16 @@ class Attention:
     def step(self, x, n, state, place, work):
         """Add the layer's output for the normalised input n to the residual stream x."""
         keys, values = state
-        # a tuple of more than three names would be an allocation
-        q, y = work.a, work.b
-        px, t, buf = work.px, work.tables, self._buf
-        self.q.pack(px, n)
-        self.q.run(q, px, buf)
-        self.k.run(work.k, px, buf)
-        self.v.run(work.v, px, buf)
-        k.rotate(q, place.phases, t, self._rotate_q)
-        k.rotate(work.k, place.phases, t, self._rotate_k)
-        ring = self._ring
+        keys, values = state
+        q, y, px = work.a, work.b, work.px  # queries, then this token's keys and values
+        t, buf, ring = work.tables, self._buf, self._ring
+        for d in self.qkv:
+            k.linear(q, n, px, buf, d)
+        k.rotate(q, place.phases, t, self._rotate)  # keys too
         ring[2], ring[3] = place.used, place.slot
-        k.remember(keys, values, work.k, work.v, ring)
         k.attend(y, q, keys, values, work.scores, t, ring)
-        self.o.pack(px, y)
-        self.o.run(x, px, buf)
+        for d in self.o:
+            k.linear(x, y, px, buf, d)
 
 
 def rotary_dim(config):

@@ -35,11 +35,11 @@ class Work:
     """Scratch shared by every layer; what one layer leaves here, the next overwrites.
 
     n: normalised input [d_model]; xs, ns: residual streams and normalised inputs of a chunk of tokens read together,
-    one view a token; px: an input packed for the matrix kernels; a, b: a layer's wide vectors; r, i: the
-    S layer's gates, lying one after the other in `gates`; scores: attention's [window]; v: keys or values of a token.
+    one view a token; px: scratch of the matrix kernels; a, b: a layer's vectors, a the wider; scores: attention's
+    [window].
     """
 
-    def __init__(self, tables, d_model, packed, wide, rnn, kv, slots, chunk):
+    def __init__(self, tables, d_model, scratch, wide, other, slots, chunk):
         self.tables = tables
         self.n = zeros(d_model)
         self._chunk = memoryview(zeros(2 * chunk * d_model))
@@ -47,17 +47,12 @@ class Work:
         self.ns = [self._chunk[i * d_model : i * d_model + d_model] for i in range(chunk, 2 * chunk)]
         self.best = zeros(chunk)
         self.probability = zeros(chunk)
-        self.px = zeros(packed)
+        self.px = zeros(scratch)
         self.a = zeros(wide)
-        self.b = zeros(wide)
-        self.gates = zeros(2 * rnn)
-        self.r = memoryview(self.gates)[:rnn]
-        self.i = memoryview(self.gates)[rnn:]
-        self.k = zeros(kv)
-        self.v = zeros(kv)
+        self.b = zeros(other)
         self.scores = zeros(slots)
         self.out = zeros(1)
 
     def size(self):
-        arrays = (self.n, self._chunk, self.px, self.a, self.b, self.gates, self.k, self.v, self.scores)
+        arrays = (self.n, self._chunk, self.px, self.a, self.b, self.scores)
         return sum(4 * len(a) for a in arrays)

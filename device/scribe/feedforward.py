@@ -5,8 +5,8 @@
 """
 
 from . import kernels as k
-from .buffers import heap_lock, heap_unlock
-from .linear import Linear
+from .buffers import heap_lock, heap_unlock, ints
+from .linear import linear, scratch
 
 ERRORS = (MemoryError, OSError, ValueError)
 
@@ -15,27 +15,20 @@ class GatedMLP:
     """The three matrices and their shifts: a dense MLP, or the shape that all experts of a layer share."""
 
     def __init__(self, section, shifts, d, hidden, bits, activation):
-        self._act, self._product = shifts
-        self._table = k.GELU if activation == "gelu" else k.SIGMOID
-        self.n = hidden
-        self.gate = Linear(section.matrix(hidden, d, bits))
-        self.up = Linear(section.matrix(hidden, d, bits))
-        self.down = Linear(section.matrix(d, hidden, bits))
-
-    def packed(self):
-        """Elements of the longest packed input."""
-        return max(self.gate.packed(), self.down.packed())
+        table = k.GELU if activation == "gelu" else k.SIGMOID
+        self._gated = ints((hidden, table) + tuple(shifts))
+        self.gate_up = linear(section.matrix(hidden, d, bits), section.matrix(hidden, d, bits))
+        self.down = linear(section.matrix(d, hidden, bits))
+        self.scratch = scratch(self.gate_up + self.down)
 
     def run(self, y, n, work, buf):
         """y = W_down(...) of n, or y += where the file says so."""
-        g, u, px = work.a, work.b, work.px
-        self.gate.pack(px, n)
-        self.gate.run(g, px, buf)
-        self.up.run(u, px, buf)
-        k.activate(g, work.tables, self._table, self._act, self.n)
-        k.multiply(g, u, self._product, self.n)
-        self.down.pack(px, g)
-        self.down.run(y, px, buf)
+        a, px = work.a, work.px
+        for d in self.gate_up:
+            k.linear(a, n, px, buf, d)
+        k.gated(a, work.tables, self._gated)
+        for d in self.down:
+            k.linear(y, a, px, buf, d)
 
 
 class Experts:
@@ -47,19 +40,17 @@ class Experts:
         self._buf = section.buf
         self._first = layer * self.count
         self._library = library
-        self.router = Linear(section.matrix(self.count, d))
+        self.router = linear(section.matrix(self.count, d))
         self.mlp = GatedMLP(library.shape(self._first), (act, product), d, config["d_expert"], 4, config["activation"])
+        self.scratch = max(scratch(self.router), self.mlp.scratch)
         self.d = d
-
-    def packed(self):
-        """Elements of the longest packed input."""
-        return max(self.router.packed(), self.mlp.packed())
 
     def choose(self, n, work):
         """The expert that the router names for the normalised input n; work.out[0] is its probability."""
-        self.router.pack(work.px, n)
-        self.router.run(work.a, work.px, self._buf)
-        return k.route(work.a, work.tables, self.count, self._mantissa, self._shift, work.out)
+        a = work.a
+        for d in self.router:
+            k.linear(a, n, work.px, self._buf, d)
+        return k.route(a, work.tables, self.count, self._mantissa, self._shift, work.out)
 
     def read(self, expert):
         """The expert's bytes, from RAM or flash."""
@@ -75,7 +66,7 @@ class Experts:
 
     def add(self, x, n, probability, buf, work):
         """x += probability * Expert(n), the expert's bytes in `buf`."""
-        self.mlp.run(work.b, n, work, buf)  # work.b is free once the product is in work.a
+        self.mlp.run(work.b, n, work, buf)
         k.add_scaled(x, work.b, probability, self._out, self.d)
 
     def step(self, x, n, work):

@@ -107,36 +107,41 @@ def matrix(r, bits, rows, cols, blocks):
             buf[weights + i] = r.value(0, 15) | r.value(0, 15) << 4
     shift = r.shift(11)
     return buf, array(
-        "i", (weights, scales, 4 if biased else -1, rows, cols, padded, groups, blocks, shift, r.below(3), bits)
+        "i", (weights, scales, 4 if biased else -1, rows, cols, padded, groups, blocks, shift, r.below(3), bits, 0)
     )
 
 
-def matvec(k, r, run, bits):
+def multiplied(k, r, bits):
+    """A matrix as it is with its sums as they are, then its halves, or itself twice, in one call."""
     blocks = r.between(1, 3)
     rows = blocks * r.between(1, 2)
     cols = (r.between(1, 12), 44, 48, 68, r.between(65, 140))[r.below(5)]
     buf, d = matrix(r, bits, rows, cols, blocks)
-    x = r.vector(cols * blocks, -32767, 32767)
+    begin = r.below(2)
+    x = r.vector(begin + cols * blocks, -32767, 32767)
     px = nothing(blocks * (d[plain.PADDED] + d[plain.GROUPS]))
-    y = r.vector(rows, 0 - LIMIT, LIMIT)
-    k.pack(px, x, d)
+    y = r.vector(3 + 2 * rows, 0 - LIMIT, LIMIT)
     raw = nothing(rows)
     usual = d[plain.SHIFT], d[plain.MODE]
     d[plain.SHIFT], d[plain.MODE] = 0, plain.RAW
-    run(raw, px, buf, d, 0, rows)
+    k.linear(raw, x, px, buf, array("i", (1, begin)) + d)
     d[plain.SHIFT], d[plain.MODE] = usual
-    middle = r.below(rows + 1)
-    run(y, px, buf, d, 0, middle)
-    run(y, px, buf, d, middle, rows)
+    other = array("i", d)
+    other[plain.OUT] = rows + 1 + r.below(3)
+    other[plain.MODE] = r.below(3)
+    if blocks == 1 and rows > 1:
+        d[plain.ROWS] = 1
+        other[plain.ROWS] = rows - 1
+        other[plain.WEIGHTS] += d[plain.PADDED] * bits // 8
+        other[plain.SCALES] += 2 * d[plain.GROUPS]
+        if other[plain.BIAS] >= 0:
+            other[plain.BIAS] += 4
+    k.linear(y, x, px, buf, array("i", (2, begin)) + d + other)
     return x, raw, y
 
 
-def matvec8(k, r, t):
-    return matvec(k, r, k.matvec8, 8)
-
-
-def matvec4(k, r, t):
-    return matvec(k, r, k.matvec4, 4)
+def linear(k, r, t):
+    return multiplied(k, r, 8), multiplied(k, r, 4)
 
 
 def embed(k, r, t):
@@ -164,19 +169,12 @@ def norm(k, r, t):
     return x, y
 
 
-def activate(k, r, t):
+def gated(k, r, t):
     n = r.between(1, 20)
-    y = r.vector(n, -32767, 32767)
-    k.activate(y, t, (plain.SIGMOID, plain.GELU)[r.below(2)], r.between(-15, 14), n)
+    y = r.vector(2 * n, -32767, 32767)
+    p = array("i", (n, (plain.SIGMOID, plain.GELU)[r.below(2)], r.between(-15, 14), r.shift(14)))
+    k.gated(y, t, p)
     return y
-
-
-def multiply(k, r, t):
-    n = r.between(1, 20)
-    y = r.vector(n, -32767, 32767)
-    x = r.vector(n, -32767, 32767)
-    k.multiply(y, x, r.shift(14), n)
-    return x, y
 
 
 def add_scaled(k, r, t):
@@ -218,10 +216,9 @@ def recur(k, r, t):
 def gate_state(k, r, t):
     n = r.between(1, 20)
     h = r.vector(n, 0 - LIMIT, LIMIT)
-    g = r.vector(n, -32767, 32767)
-    y = nothing(n)
-    k.gate_state(y, h, g, r.shift(13), n)
-    return h, g, y
+    y = r.vector(2 * n, -32767, 32767)
+    k.gate_state(y, h, t, array("i", (n, r.between(-15, 14), r.shift(13))))
+    return h, y
 
 
 def advance(k, r, t):
@@ -246,15 +243,6 @@ def rotate(k, r, t):
 def cache(r):
     heads, dim, slots = r.between(1, 2), r.between(6, 20), 8 * r.between(1, 3)
     return array("i", (heads, dim, slots - r.below(slots // r.between(1, 4)), r.below(slots), slots))
-
-
-def remember(k, r, t):
-    p = cache(r)
-    n = p[0] * p[1]
-    keys = nothing(n * p[4], "H")
-    values = nothing(n * p[4], "H")
-    k.remember(keys, values, r.vector(n, -32767, 32767), r.vector(n, -32767, 32767), p)
-    return keys, values
 
 
 def scores(k, r, t):
@@ -306,12 +294,12 @@ def attend(k, r, t):
     for i in range(len(keys)):
         keys[i] = 32768 + r.value(0 - top, top)
         values[i] = 32768 + r.value(-32767, 32767)
-    q = r.vector(heads * dim, 0 - top, top)
+    q = r.vector((heads + 2 * kv) * dim, 0 - top, top)
     y = nothing(heads * dim)
     shift = 13 - r.below(12)
-    p = array("i", (kv, dim, used, 0, slots, heads, r.value(1, 65535) | r.below(2) << 15, shift))
+    p = array("i", (kv, dim, used, r.below(used), slots, heads, r.value(1, 65535) | r.below(2) << 15, shift))
     k.attend(y, q, keys, values, nothing(slots), t, p)
-    return y, q
+    return y, q, keys, values
 
 
 def route(k, r, t):
@@ -393,7 +381,7 @@ def damaged(k, r, t):
 
 
 NAMES = (
-    "pack matvec8 matvec4 embed norm activate multiply add_scaled conv recur gate_state advance rotate remember scores"
-    " softmax mix attend route softcap argmax candidates top_k top_p draw damaged"
+    "linear embed norm gated add_scaled conv recur gate_state advance rotate scores softmax mix attend route softcap"
+    " argmax candidates top_k top_p draw damaged"
 ).split()
-CASES = {name: globals()[name] for name in NAMES if name != "pack"}
+CASES = {name: globals()[name] for name in NAMES}

@@ -1,10 +1,9 @@
 """The arithmetic of a token, in the fastest form this board can run and gets right.
 
 Every kernel of plain_kernels.py is here under its name, with the same arguments and the same results to the bit;
-`name` says which family they come from. Families are modules that hold some of the kernels, each with its NAME and
-with TIED, the names that are only right together (all or none of them are in a family). At import every kernel is compared with its plain twin on random
-vectors, and one that differs is not used: emitters for new processors have had bugs, and a wrong story is worse than
-a slow one.
+`name` says which family they come from. Families are modules that hold some of the kernels, each with its NAME. At
+import every kernel is compared with its plain twin on random vectors, and one that differs is not used: emitters for
+new processors have had bugs, and a wrong story is worse than a slow one.
 """
 
 import gc
@@ -12,8 +11,8 @@ import sys
 
 from . import plain_kernels as _plain
 from .plain_kernels import (  # noqa: F401
-    ADD, BIAS, BITS, BLOCKS, COLS, EXP2, GELU, GROUP, GROUPS, MODE, PADDED, RAW, ROWS, RSQRT, SATURATE, SCALES, SHIFT,
-    SIGMOID, SINE, STATE_LIMIT, TANH, WEIGHTS,
+    ADD, BIAS, BITS, BLOCKS, COLS, EXP2, GELU, GROUP, GROUPS, MODE, OUT, PADDED, RAW, ROWS, RSQRT, SATURATE, SCALES,
+    SHIFT, SIGMOID, SINE, STATE_LIMIT, TANH, WEIGHTS,
 )
 
 
@@ -119,10 +118,8 @@ def _choose():
                 chosen.family[kernel] = module.NAME
         for kernel in differing(chosen, before):
             print("kernels: %s's %s is wrong on this board, so it is not used" % (module.NAME, kernel))
-            for other in module.TIED if kernel in module.TIED else (kernel,):
-                if other in before:
-                    function, chosen.family[other] = before[other]
-                    setattr(chosen, other, function)
+            function, chosen.family[kernel] = before[kernel]
+            setattr(chosen, kernel, function)
     return chosen, why
 
 

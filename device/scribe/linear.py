@@ -1,4 +1,4 @@
-"""A matrix of the model file, and RMSNorm: what every layer is made of."""
+"""Matrices and RMSNorm: what every layer is made of, as the kernels read it."""
 
 from . import kernels as k
 from .buffers import ints
@@ -7,45 +7,55 @@ from .buffers import ints
 CALL = 250000
 
 
-class Linear:
-    """y = W x [+ b], in integers: a matrix by its descriptor (`Section.matrix`).
-
-    `pack` lays the input out once for all matrices that read it; `run` multiplies, given the section that holds the
-    matrix.
-    """
-
-    def __init__(self, descriptor):
-        self.d = descriptor
-        self.rows = descriptor[k.ROWS]
-        self._matvec = k.matvec4 if descriptor[k.BITS] == 4 else k.matvec8
-        self._step = max(1, CALL // self.d[k.PADDED])
-        self._whole = self.rows <= self._step
-
-    def packed(self):
-        """Elements that a packed input takes."""
-        return self.d[k.BLOCKS] * (self.d[k.PADDED] + self.d[k.GROUPS])
-
-    def pack(self, px, x):
-        k.pack(px, x, self.d)
-
-    def run(self, y, px, buf):
-        if self._whole:
-            self._matvec(y, px, buf, self.d, 0, self.rows)
-            return
-        first = 0
-        while first < self.rows:
-            last = min(first + self._step, self.rows)
-            self._matvec(y, px, buf, self.d, first, last)
-            first = last
+def linear(*matrices):
+    """The calls of `k.linear` that multiply one input by some matrices (descriptors by `Section.matrix`, all of one
+    width), so that their results lie one after the other: a tuple of its `d`s. Most often it is one call."""
+    calls, room = [], 0
+    out = 0
+    for matrix in matrices:
+        for begin, part in _parts(matrix):
+            size = part[k.ROWS] * part[k.PADDED]
+            part[k.OUT] += out
+            if size > room or begin != calls[-1][1]:
+                calls.append(ints((0, begin)))
+                room = CALL
+            calls[-1][0] += 1
+            calls[-1].extend(part)
+            room -= size
+        out += matrix[k.ROWS]
+    return tuple(calls)
 
 
-class Norm:
-    """RMSNorm of the residual stream to 16 bits."""
+def _parts(matrix):
+    """(first element of the input, descriptor) of the parts of a matrix that are small enough for a call."""
+    padded, groups, bits = matrix[k.PADDED], matrix[k.GROUPS], matrix[k.BITS]
+    if matrix[k.ROWS] * padded <= CALL:
+        return [(0, ints(matrix))]
+    parts = []
+    per_block = matrix[k.ROWS] // matrix[k.BLOCKS]
+    most = max(1, CALL // padded)
+    for block in range(matrix[k.BLOCKS]):
+        first, end = block * per_block, block * per_block + per_block
+        while first < end:
+            part = ints(matrix)
+            part[k.ROWS] = min(most, end - first)
+            part[k.BLOCKS] = 1
+            part[k.WEIGHTS] += first * padded * bits // 8
+            part[k.SCALES] += 2 * first * groups
+            if part[k.BIAS] >= 0:
+                part[k.BIAS] += 4 * first
+            part[k.OUT] = first
+            parts.append((block * matrix[k.COLS], part))
+            first += part[k.ROWS]
+    return parts
 
-    def __init__(self, section, count):
-        two, point, shift, eps = section.params(4)
-        self._buf = section.buf
-        self._p = ints((count, two, point, shift, eps, section.vector(count, 16)))
 
-    def run(self, y, x, tables):
-        k.norm(y, x, self._buf, tables, self._p)
+def scratch(calls):
+    """Elements of scratch that the calls of `linear` take at most."""
+    return max(d[2 + k.BLOCKS] * (d[2 + k.PADDED] + d[2 + k.GROUPS]) for d in calls)
+
+
+def norm(section, count):
+    """The parameters of `k.norm`, RMSNorm of the residual stream to 16 bits, from the next records of a section."""
+    two, point, shift, eps = section.params(4)
+    return ints((count, two, point, shift, eps, section.vector(count, 16)))

@@ -9,7 +9,6 @@ from array import array
 import micropython
 
 NAME = "m0"
-TIED = ("pack", "matvec8", "matvec4")
 
 _job = array("i", bytes(44))
 _last = array("i", bytes(32))
@@ -19,20 +18,27 @@ _last = array("i", bytes(32))
 
 
 @micropython.viper
-def pack(px: ptr32, x: ptr32, d: ptr32):
-    job = ptr32(_job)
-    cols = d[4]
-    eights = d[5] >> 3
+def linear(y: ptr32, x: ptr32, px: ptr32, buf: ptr8, d: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    count = d[0]
+    x = ptr32(int(x) + (d[1] << 2))
+    d = ptr32(int(d) + 8)
+    padded = d[5]
+    groups = d[6]
     blocks = d[7]
+    row = padded + groups << 2  # bytes of a block, packed
     run = _pack8
     if d[10] == 4:
         run = _pack4
-    rest = (cols & 7) << 2  # bytes of a last eight that is not whole: it is packed from _last
-    cols <<= 2
-    while blocks > 0:
+    cols = d[4] << 2
+    rest = cols & 28  # bytes of a last eight that is not whole: it is packed from _last
+    start = int(px)
+    n = blocks
+    while n > 0:
         job[0] = int(x)
-        job[1] = int(px)
-        job[2] = eights
+        job[1] = start
+        job[2] = padded >> 3
         job[3] = 0
         x = ptr32(int(x) + cols)
         if rest > 0:
@@ -49,61 +55,59 @@ def pack(px: ptr32, x: ptr32, d: ptr32):
             while int(to) != whole:
                 to[0] = 0
                 to = ptr32(int(to) + 4)
-        run(_job)
-        blocks -= 1
-        if blocks > 0:
-            px = ptr32(int(px) + (d[5] + d[6] << 2))
-
-
-@micropython.viper
-def matvec8(y: ptr32, px: ptr32, buf: ptr8, d: ptr32, first: int, last: int):
-    job = ptr32(_job)
-    padded = d[5]
-    groups = d[6]
+        run(jobs)
+        start += row
+        n -= 1
     run = _rows8
-    four = 0
     piece = 50  # bytes of code for 8 weights
     if d[10] == 4:
         run = _rows4
-        four = 1
         piece = 52
-    rest = padded & 63
-    row = padded + groups << 2
     full = row
+    rest = padded & 63
     if rest > 0:
         full -= rest + 1 << 2
         job[9] = (8 - (rest >> 3)) * piece + 2
-    shift = d[8]
-    half = 1 << shift >> 1
-    job[7] = half
-    shift += d[9] << 30
-    job[8] = shift
-    bias = 0
-    while first < last:
-        start = int(px)
-        end = last
-        if d[7] > 1:
-            per_block = d[3] // d[7]
-            block = first // per_block
-            start += block * row
-            end = (block + 1) * per_block
-            if end > last:
-                end = last
+    if d[10] == 4:
+        padded >>= 1
+    while True:
+        weights = int(buf) + d[0]
+        scales = int(buf) + d[1]
+        bias = 0
         if d[2] >= 0:
-            bias = int(buf) + d[2] + (first << 2)
-        job[0] = int(buf) + d[1] + (first * groups << 1)
-        job[1] = int(y) + (first << 2)
-        job[2] = int(y) + (end << 2)
-        job[3] = start
-        job[4] = start + full
-        job[5] = start + row
-        job[6] = bias
-        job[10] = int(buf) + d[0] + (first * padded >> four)
-        run(_job)
-        first = end
-
-
-matvec4 = matvec8  # the descriptor says which
+            bias = int(buf) + d[2]
+        job[1] = int(y) + (d[11] << 2)
+        rows = d[3]
+        if blocks > 1:
+            rows //= blocks
+        n = d[8]
+        job[7] = 1 << n >> 1
+        job[8] = n + (d[9] << 30)
+        start = int(px)
+        n = blocks
+        while True:
+            job[0] = scales
+            end = job[1] + (rows << 2)
+            job[2] = end
+            job[3] = start
+            job[4] = start + full
+            start += row
+            job[5] = start
+            job[6] = bias
+            job[10] = weights
+            run(jobs)
+            n -= 1
+            if n == 0:
+                break
+            job[1] = end
+            weights += rows * padded
+            scales += rows * groups << 1
+            if bias != 0:
+                bias += rows << 2
+        count -= 1
+        if count == 0:
+            break
+        d = ptr32(int(d) + 48)
 
 
 @micropython.asm_thumb

@@ -10,9 +10,10 @@ from .attention import Attention
 from .buffers import Work, heap_lock, heap_unlock, ints, zeros
 from .feedforward import Experts, GatedMLP
 from .library import Library
-from .linear import Linear, Norm
+from .linear import linear, norm, scratch
 from .modelfile import ModelFile
 from .recurrence import Recurrence
+
 #: Tokens of a prompt that go through a layer together where there are experts to read: each costs 8 bytes a dimension.
 CHUNK = 16
 
@@ -73,25 +74,22 @@ class Layer:
         d = config["d_model"]
         self.size = len(section.buf)
         self._buf = section.buf
-        self._temporal_norm = Norm(section, d)
+        self._temporal_norm = norm(section, d)
         self.temporal = (Recurrence if config["recipe"][number] == "S" else Attention)(section, config)
-        self._ff_norm = Norm(section, d)
+        self._ff_norm = norm(section, d)
         self._mlp = self._experts = None
         if config["d_ff"]:
             self._mlp = GatedMLP(section, section.params(2), d, config["d_ff"], 8, config["activation"])
         if config["n_experts"]:
             self._experts = Experts(section, config, number, library)
         section.end()
-
-    def packed(self):
-        """Elements of the longest packed input."""
-        return max(part.packed() for part in (self.temporal, self._mlp, self._experts) if part)
+        self.scratch = max(part.scratch for part in (self.temporal, self._mlp, self._experts) if part)
 
     def step(self, x, state, place, work):
-        n = work.n
-        self._temporal_norm.run(n, x, work.tables)
+        n, t, buf = work.n, work.tables, self._buf
+        k.norm(n, x, buf, t, self._temporal_norm)
         self.temporal.step(x, n, state, place, work)
-        self._ff_norm.run(n, x, work.tables)
+        k.norm(n, x, buf, t, self._ff_norm)
         if self._mlp:
             self._mlp.run(x, n, work, self._buf)
         if self._experts:
@@ -101,9 +99,9 @@ class Layer:
         """`step` for a chunk of `count` tokens, their streams in work.xs: each expert is read at most once."""
         for i in range(count):
             x, n = work.xs[i], work.ns[i]
-            self._temporal_norm.run(n, x, work.tables)
+            k.norm(n, x, self._buf, work.tables, self._temporal_norm)
             self.temporal.step(x, n, state, place, work)
-            self._ff_norm.run(n, x, work.tables)
+            k.norm(n, x, self._buf, work.tables, self._ff_norm)
             if self._mlp:
                 self._mlp.run(x, n, work, self._buf)
             if self._experts:
@@ -143,26 +141,29 @@ class Model:
         self.library = Library(file, len(config["recipe"]), check)
         self.layers = [Layer(file, config, i, self.library) for i in range(len(config["recipe"]))]
         section = file.section(b"HEAD")
-        self._norm = Norm(section, d)
+        self._norm = norm(section, d)
+        self._norm_buf = section.buf
         self.logit_params = section.params(6)
         if not all(0 <= self.logit_params[i] < 32768 for i in (0, 2, 4)):  # they take part in indexing a table
             file.refuse("section HEAD: a mantissa is out of range")
         self._cap = self.logit_params[2:] if config["logit_softcap"] else None
         if config["tie_embeddings"]:
-            self._head, self._head_buf = Linear(self._embed), self._embedding
+            self._head, self._head_buf = linear(self._embed), self._embedding
         else:
-            self._head, self._head_buf = Linear(section.matrix(vocab, d)), section.buf
+            self._head, self._head_buf = linear(section.matrix(vocab, d)), section.buf
         section.end()
         self.tokens = file.load(b"TOKN")
         attention = [layer.temporal for layer in self.layers if isinstance(layer.temporal, Attention)]
         self.window = attention[0].window if attention else 1
         self.turns = attention[0].turns if attention else ints(())
         self.turns_back = ints([-turn for turn in self.turns])
-        wide = max(d, config["d_ff"], config["d_expert"], config["n_experts"], config["d_rnn"],
-                   config["n_heads"] * config["head_dim"])
-        packed = max([layer.packed() for layer in self.layers] + [self._head.packed()])
-        self.work = Work(file.load(b"TABL"), d, packed, wide, config["d_rnn"],
-                         config["n_kv_heads"] * config["head_dim"], (self.window + 7) // 8 * 8, chunk)
+        # x and branch; queries, keys and values; gate and up; router. The other: gates, attention's or an expert's output
+        heads = config["n_heads"] * config["head_dim"]
+        wide = max(heads + 2 * config["n_kv_heads"] * config["head_dim"], 2 * config["d_rnn"], 2 * config["d_ff"],
+                   2 * config["d_expert"], config["n_experts"])
+        other = max(d, heads, 2 * config["d_rnn"])
+        most = max([layer.scratch for layer in self.layers] + [scratch(self._head)])
+        self.work = Work(file.load(b"TABL"), d, most, wide, other, (self.window + 7) // 8 * 8, chunk)
         self.x = zeros(d)
         self.logits = zeros(vocab)
 
@@ -176,9 +177,9 @@ class Model:
                 self.layers[i].step(x, state.layers[i], state, work)
             state.advance()
             if head:
-                self._norm.run(work.n, x, work.tables)
-                self._head.pack(work.px, work.n)
-                self._head.run(self.logits, work.px, self._head_buf)
+                k.norm(work.n, x, self._norm_buf, work.tables, self._norm)
+                for d in self._head:
+                    k.linear(self.logits, work.n, work.px, self._head_buf, d)
                 if self._cap:
                     k.softcap(self.logits, work.tables, len(self.logits), self._cap)
         finally:

@@ -15,9 +15,9 @@ SINE = 3084  # int16[514]: sin(2 pi i / 512), 15 fraction bits
 RSQRT = 4112  # uint16[192]: 1 / sqrt((i + 64.5) / 256), 14 fraction bits
 TANH = 4496  # uint16[514]: tanh(i / 64), 16 fraction bits
 
-# Fields of a matrix descriptor.
-WEIGHTS, SCALES, BIAS, ROWS, COLS, PADDED, GROUPS, BLOCKS, SHIFT, MODE, BITS = range(11)
-SATURATE, RAW, ADD = range(3)  # what a matvec does with a row's sum: 16-bit store, 32-bit store, add to y
+# Fields of a matrix descriptor. OUT is where in the result the matrix's rows begin.
+WEIGHTS, SCALES, BIAS, ROWS, COLS, PADDED, GROUPS, BLOCKS, SHIFT, MODE, BITS, OUT = range(12)
+SATURATE, RAW, ADD = range(3)  # what `linear` does with a row's sum: 16-bit store, 32-bit store, add to y
 GROUP = 64
 
 STATE_LIMIT = (1 << 30) - 1  # residual stream and recurrent state are clamped here
@@ -98,77 +98,45 @@ def rsqrt(t, m):
 # Matrices
 
 
-def pack(px, x, d):
-    """Lay a vector out for the matvec kernels: blocks padded to `PADDED`, then the sum of each group of 64.
+def linear(y, x, px, buf, d):
+    """y = W x [+ b], for several matrices that read the same input.
 
-    Fast forms may lay it out another way, and another for each width of weights: what is packed for a matrix is right
-    for the matrices of its shape and its `BITS`.
+    d: how many, the first element of x that they read, then a descriptor of each; what they have in common is COLS,
+    PADDED, GROUPS, BLOCKS and BITS. Weights are stored as w + 128 (int8) or w + 8 (int4, two to a byte, the lower
+    nibble first). A group's dot product times its 15-bit scale loses its low 16 bits (int4: 12); the groups' products
+    are added with the bias. Row r reads block r // (rows / blocks) of the input (block-diagonal matrices).
+    px is scratch of BLOCKS * (PADDED + GROUPS) elements: fast forms lay the input out in it as they need it.
     """
-    cols, padded, groups, blocks = d[COLS], d[PADDED], d[GROUPS], d[BLOCKS]
-    at = 0
-    sums = blocks * padded
-    source = 0
-    for _ in range(blocks):
-        for i in range(padded):
-            px[at + i] = x[source + i] if i < cols else 0
-        for g in range(groups):
-            end = min(g * GROUP + GROUP, padded)
-            px[sums] = sum(px[at + i] for i in range(g * GROUP, end))
-            sums += 1
-        at += padded
-        source += cols
+    for m in range(d[0]):
+        f = d[2 + 12 * m : 14 + 12 * m]
+        cols, padded, groups, bits = f[COLS], f[PADDED], f[GROUPS], f[BITS]
+        per_block = f[ROWS] // f[BLOCKS]
+        for r in range(f[ROWS]):
+            first = d[1] + r // per_block * cols
+            w = f[WEIGHTS] + r * padded * bits // 8
+            v = i32(buf, f[BIAS] + 4 * r) if f[BIAS] >= 0 else 0
+            for g in range(groups):
+                acc = 0
+                columns = range(g * GROUP, min(g * GROUP + GROUP, cols))
+                if bits == 8:
+                    for i in columns:
+                        acc += (buf[w + i] - 128) * x[first + i]
+                else:
+                    for i in columns:
+                        acc += ((buf[w + (i >> 1)] >> 4 * (i & 1) & 15) - 8) * x[first + i]
+                v += acc * u16(buf, f[SCALES] + 2 * (r * groups + g)) >> (16 if bits == 8 else 12)
+            finish(y, f[OUT] + r, v, f[SHIFT], f[MODE])
 
 
-def finish(y, r, v, d):
-    """Store a row's sum the way the descriptor says."""
-    mode = d[MODE]
-    v = round_shift(v, d[SHIFT])
+def finish(y, at, v, shift, mode):
+    """Store a row's sum as its matrix's MODE says."""
+    v = round_shift(v, shift)
     if mode == SATURATE:
-        y[r] = saturate(v)
+        y[at] = saturate(v)
     elif mode == RAW:
-        y[r] = v
+        y[at] = v
     else:
-        y[r] = limit(y[r] + v)
-
-
-def matvec8(y, px, buf, d, first, last):
-    """Rows first..last-1 of an int8 matrix (stored as w + 128) times a packed vector.
-
-    A group's dot product times its 15-bit scale loses its low 16 bits; the groups' products are added with the bias.
-    Row r belongs to block r // (rows / blocks) and reads that block of the vector (block-diagonal matrices).
-    """
-    padded, groups = d[PADDED], d[GROUPS]
-    per_block = d[ROWS] // d[BLOCKS]
-    for r in range(first, last):
-        block = r // per_block
-        w = d[WEIGHTS] + r * padded
-        x = block * padded
-        sums = d[BLOCKS] * padded + block * groups
-        v = i32(buf, d[BIAS] + 4 * r) if d[BIAS] >= 0 else 0
-        for g in range(groups):
-            acc = 0 - 128 * px[sums + g]
-            for i in range(g * GROUP, min(g * GROUP + GROUP, padded)):
-                acc += buf[w + i] * px[x + i]
-            v += acc * u16(buf, d[SCALES] + 2 * (r * groups + g)) >> 16
-        finish(y, r, v, d)
-
-
-def matvec4(y, px, buf, d, first, last):
-    """As matvec8 for int4 (stored as w + 8, the lower nibble first); a product loses its low 12 bits."""
-    padded, groups = d[PADDED], d[GROUPS]
-    per_block = d[ROWS] // d[BLOCKS]
-    for r in range(first, last):
-        block = r // per_block
-        w = d[WEIGHTS] + (r * padded >> 1)
-        x = block * padded
-        sums = d[BLOCKS] * padded + block * groups
-        v = i32(buf, d[BIAS] + 4 * r) if d[BIAS] >= 0 else 0
-        for g in range(groups):
-            acc = 0 - 8 * px[sums + g]
-            for i in range(g * GROUP, min(g * GROUP + GROUP, padded)):
-                acc += (buf[w + (i >> 1)] >> 4 * (i & 1) & 15) * px[x + i]
-            v += acc * u16(buf, d[SCALES] + 2 * (r * groups + g)) >> 12
-        finish(y, r, v, d)
+        y[at] = limit(y[at] + v)
 
 
 def embed(x, buf, d, token, mantissa, shift):
@@ -209,18 +177,19 @@ def norm(y, x, buf, t, p):
         y[i] = saturate(round_shift(a * i16(buf, w + 2 * i), shift))
 
 
-def activate(y, t, table, shift, n):
-    """y = y * gate(y) in place: GELU (tanh form) or SiLU. `shift` brings y to the table's steps (left if positive)."""
-    for i in range(n):
-        v = y[i]
-        x = v << shift if shift >= 0 else v >> (0 - shift)
-        y[i] = round_shift(v * lookup(t, table, x + 65536), 15)
+def activation(v, t, table, shift):
+    """v * gate(v): GELU (tanh form) or SiLU, by its table. `shift` brings v to the table's steps (left if positive)."""
+    x = v << shift if shift >= 0 else v >> (0 - shift)
+    return round_shift(v * lookup(t, table, x + 65536), 15)
 
 
-def multiply(y, x, shift, n):
-    """y = y * x / 2^shift in place, saturated to 16 bits."""
-    for i in range(n):
-        y[i] = saturate(round_shift(y[i] * x[i], shift))
+def gated(y, t, p):
+    """A gated MLP's middle: the first n of y become activation(y[i]) * y[n + i] / 2^shift, saturated to 16 bits.
+
+    p: n, the activation's table, its shift, the product's shift.
+    """
+    for i in range(p[0]):
+        y[i] = saturate(round_shift(activation(y[i], t, p[1], p[2]) * y[p[0] + i], p[3]))
 
 
 def add_scaled(x, y, factor, shift, n):
@@ -279,10 +248,13 @@ def recur(h, u, gates, buf, t, p):
         h[j] = limit(h[j] - (h[j] * q + 32768 >> 16) + round_shift(v * iu, shift))
 
 
-def gate_state(y, h, g, shift, n):
-    """y = h * g / 2^(16 + shift), saturated to 16 bits."""
-    for i in range(n):
-        y[i] = saturate(round_shift(h[i] * g[i] >> 16, shift))
+def gate_state(y, h, t, p):
+    """The first n of y become h[i] * gelu(y[n + i]) / 2^(16 + shift), saturated to 16 bits.
+
+    p: n, the activation's shift, the product's shift.
+    """
+    for i in range(p[0]):
+        y[i] = saturate(round_shift(h[i] * activation(y[p[0] + i], t, GELU, p[1]) >> 16, p[2]))
 
 
 # Attention
@@ -322,21 +294,20 @@ def rotate(x, phases, t, p):
             x[i] = top if x[i] > top else 0 - top if x[i] < 0 - top else x[i]
 
 
-def remember(keys, values, k, v, p):
-    """Write this token's keys and values into slot p[3] of the ring buffers, as uint16 (v + 32768).
-
-    keys: [kv head][slot][element]; values: [kv head][element][slot], so that both are read in a row.
-    p: kv heads, head_dim, slots in use, slot, slots (the window rounded up to a multiple of 8).
-    """
+def remember(keys, values, q, p):
+    """Write this token's keys and values, which follow the queries in q, into slot p[3] of the ring buffers, as uint16
+    (v + 32768). keys: [kv head][slot][element]; values: [kv head][element][slot], so that both are read in a row."""
     heads, dim, slot, slots = p[0], p[1], p[3], p[4]
+    k = p[5] * dim
+    v = k + heads * dim
     for h in range(heads):
         for i in range(dim):
-            keys[(h * slots + slot) * dim + i] = k[h * dim + i] + 32768
-            values[(h * dim + i) * slots + slot] = v[h * dim + i] + 32768
+            keys[(h * slots + slot) * dim + i] = q[k + h * dim + i] + 32768
+            values[(h * dim + i) * slots + slot] = q[v + h * dim + i] + 32768
 
 
 def scores(s, q, keys, p, head, kv):
-    """s[slot] = q . k for one query head and every slot in use (p as in `remember`)."""
+    """s[slot] = q . k for one query head and every slot in use (p as in `attend`)."""
     dim, used, slots = p[1], p[2], p[4]
     for slot in range(used):
         acc = 0
@@ -368,7 +339,7 @@ def softmax(s, t, n, mantissa, shift):
 
 
 def mix(y, s, values, p, head, kv):
-    """y = sum of probability * value over the slots in use, for one query head (p as in `remember`)."""
+    """y = sum of probability * value over the slots in use, for one query head (p as in `attend`)."""
     dim, used, slots = p[1], p[2], p[4]
     for i in range(dim):
         acc = 0
@@ -378,10 +349,13 @@ def mix(y, s, values, p, head, kv):
 
 
 def attend(y, q, keys, values, s, t, p):
-    """Attention of every query head over the slots in use; s is scratch, one head's scores.
+    """Attention of every query head in q over the slots in use, once this token is in its slot: q holds the queries,
+    then the token's keys and values. s is scratch, one head's scores.
 
-    p: as in `remember`, then query heads, mantissa and shift of the softmax.
+    p: kv heads, head_dim, slots in use, this token's slot, slots (the window rounded up to a multiple of 8), query
+    heads, mantissa and shift of the softmax.
     """
+    remember(keys, values, q, p)
     group = p[5] // p[0]
     for h in range(p[5]):
         scores(s, q, keys, p, h, h // group)

@@ -7,7 +7,7 @@
 
 from . import kernels as k
 from .buffers import ints, zeros
-from .linear import Linear
+from .linear import linear, scratch
 
 
 class Recurrence:
@@ -16,20 +16,16 @@ class Recurrence:
     def __init__(self, section, config):
         d, n, heads = config["d_model"], config["d_rnn"], config["rnn_heads"]
         self.n, self.width = n, config["conv_width"]
-        self._act, conv, state, self._gate = section.params(4)
+        act, conv, state, product = section.params(4)
         self._buf = section.buf
-        self.x = Linear(section.matrix(n, d))
-        self.y = Linear(section.matrix(n, d))
+        self.xy = linear(section.matrix(n, d), section.matrix(n, d))
         weights, bias = section.vector(n * self.width, 16), section.vector(n, 32)
         self._conv = ints((n, self.width, weights, bias, conv))
-        self.gate_a = Linear(section.matrix(n, n // heads, 8, heads))
-        self.gate_i = Linear(section.matrix(n, n // heads, 8, heads))
+        self.gates = linear(section.matrix(n, n // heads, 8, heads), section.matrix(n, n // heads, 8, heads))
         self._recur = ints((n, section.vector(n, 32), state, 0))
-        self.out = Linear(section.matrix(d, n))
-
-    def packed(self):
-        """Elements of the longest packed input."""
-        return max(self.x.packed(), self.gate_a.packed(), self.out.packed())
+        self.out = linear(section.matrix(d, n))
+        self._gate = ints((n, act, product))
+        self.scratch = scratch(self.xy + self.gates + self.out)
 
     def new_state(self):
         return zeros(self.n), zeros((self.width - 1) * self.n)
@@ -41,20 +37,16 @@ class Recurrence:
 
     def step(self, x, n, state, place, work):
         """Add the layer's output for the normalised input n to the residual stream x."""
-        # a tuple of more than three names would be an allocation
         h, tail = state
-        u, g = work.a, work.b
-        px, t, buf = work.px, work.tables, self._buf
-        self.x.pack(px, n)
-        self.x.run(u, px, buf)
-        self.y.run(g, px, buf)
-        k.activate(g, t, k.GELU, self._act, self.n)
+        u, gates, px = work.a, work.b, work.px  # u, then the branch g; r, then i
+        t, buf = work.tables, self._buf
+        for d in self.xy:
+            k.linear(u, n, px, buf, d)
         k.conv(u, u, tail, buf, self._conv)
-        self.gate_a.pack(px, u)
-        self.gate_a.run(work.r, px, buf)
-        self.gate_i.run(work.i, px, buf)
+        for d in self.gates:
+            k.linear(gates, u, px, buf, d)
         self._recur[3] = place.first
-        k.recur(h, u, work.gates, buf, t, self._recur)
-        k.gate_state(u, h, g, self._gate, self.n)
-        self.out.pack(px, u)
-        self.out.run(x, px, buf)
+        k.recur(h, u, gates, buf, t, self._recur)
+        k.gate_state(u, h, t, self._gate)
+        for d in self.out:
+            k.linear(x, u, px, buf, d)

@@ -10,7 +10,6 @@ from array import array
 import micropython
 
 NAME = "rv32"
-TIED = ("pack", "matvec8", "matvec4")
 
 _job = array("i", bytes(48))
 _last = array("i", bytes(32))
@@ -20,20 +19,27 @@ _last = array("i", bytes(32))
 
 
 @micropython.viper
-def pack(px: ptr32, x: ptr32, d: ptr32):
-    job = ptr32(_job)
-    cols = d[4]
-    eights = d[5] >> 3
+def linear(y: ptr32, x: ptr32, px: ptr32, buf: ptr8, d: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    count = d[0]
+    x = ptr32(int(x) + (d[1] << 2))
+    d = ptr32(int(d) + 8)
+    padded = d[5]
+    groups = d[6]
     blocks = d[7]
+    row = padded + groups << 2  # bytes of a block, packed
     run = _pack8
     if d[10] == 4:
         run = _pack4
-    rest = (cols & 7) << 2  # bytes of a last eight that is not whole: it is packed from _last
-    cols <<= 2
-    while blocks > 0:
+    cols = d[4] << 2
+    rest = cols & 28  # bytes of a last eight that is not whole: it is packed from _last
+    start = int(px)
+    n = blocks
+    while n > 0:
         job[0] = int(x)
-        job[1] = int(px)
-        job[2] = eights
+        job[1] = start
+        job[2] = padded >> 3
         job[3] = 0
         x = ptr32(int(x) + cols)
         if rest > 0:
@@ -50,53 +56,53 @@ def pack(px: ptr32, x: ptr32, d: ptr32):
             while int(to) != whole:
                 to[0] = 0
                 to = ptr32(int(to) + 4)
-        run(_job)
-        blocks -= 1
-        if blocks > 0:
-            px = ptr32(int(px) + (d[5] + d[6] << 2))
-
-
-@micropython.viper
-def matvec8(y: ptr32, px: ptr32, buf: ptr8, d: ptr32, first: int, last: int):
-    job = ptr32(_job)
-    padded = d[5]
-    groups = d[6]
+        run(jobs)
+        start += row
+        n -= 1
     run = _rows8
-    four = 0
     if d[10] == 4:
         run = _rows4
-        four = 1
-    row = padded + groups << 2
-    job[6] = 1 << d[8] >> 1
-    job[7] = d[8]
-    job[8] = d[9]
-    job[10] = padded >> four
-    bias = 0
-    while first < last:
-        start = int(px)
-        end = last
-        if d[7] > 1:
-            per_block = d[3] // d[7]
-            block = first // per_block
-            start += block * row
-            end = (block + 1) * per_block
-            if end > last:
-                end = last
+        padded >>= 1
+    while True:
+        weights = int(buf) + d[0]
+        scales = int(buf) + d[1]
+        bias = 0
         if d[2] >= 0:
-            bias = int(buf) + d[2] + (first << 2)
-        job[0] = int(buf) + d[1] + (first * groups << 1)
-        job[1] = int(y) + (first << 2)
-        job[2] = int(y) + (end << 2)
-        job[3] = start
-        job[4] = start + row
-        job[5] = bias
-        job[9] = int(buf) + d[0] + (first * padded >> four)
+            bias = int(buf) + d[2]
+        job[1] = int(y) + (d[11] << 2)
+        rows = d[3]
+        if blocks > 1:
+            rows //= blocks
+        n = d[8]
+        job[6] = 1 << n >> 1
+        job[7] = n
+        job[8] = d[9]
+        job[10] = padded
         job[11] = groups << 1
-        run(_job)
-        first = end
-
-
-matvec4 = matvec8  # the descriptor says which
+        start = int(px)
+        n = blocks
+        while True:
+            job[0] = scales
+            end = job[1] + (rows << 2)
+            job[2] = end
+            job[3] = start
+            start += row
+            job[4] = start
+            job[5] = bias
+            job[9] = weights
+            run(jobs)
+            n -= 1
+            if n == 0:
+                break
+            job[1] = end
+            weights += rows * padded
+            scales += rows * groups << 1
+            if bias != 0:
+                bias += rows << 2
+        count -= 1
+        if count == 0:
+            break
+        d = ptr32(int(d) + 48)
 
 
 @micropython.asm_rv32

@@ -21,12 +21,12 @@ from micropython import const
 from . import viper_kernels as _viper
 
 NAME = "thumb"
-TIED = ("pack", "matvec8", "matvec4")
 
 _job = array("i", bytes(44))
 _last = array("i", bytes(32))
 _soft = array("i", bytes(28))
 
+_GELU = const(2056)
 _RSQRT = const(4112)
 
 
@@ -34,20 +34,27 @@ _RSQRT = const(4112)
 
 
 @micropython.viper
-def pack(px: ptr32, x: ptr32, d: ptr32):
-    job = ptr32(_job)
-    cols = d[4]
-    eights = d[5] >> 3
+def linear(y: ptr32, x: ptr32, px: ptr32, buf: ptr8, d: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    count = d[0]
+    x = ptr32(int(x) + (d[1] << 2))
+    d = ptr32(int(d) + 8)
+    padded = d[5]
+    groups = d[6]
     blocks = d[7]
+    row = padded + groups << 2  # bytes of a block, packed
     run = _pack8
     if d[10] == 4:
         run = _pack4
-    rest = (cols & 7) << 2  # bytes of a last eight that is not whole: it is packed from _last
-    cols <<= 2
-    while blocks > 0:
+    cols = d[4] << 2
+    rest = cols & 28  # bytes of a last eight that is not whole: it is packed from _last
+    start = int(px)
+    n = blocks
+    while n > 0:
         job[0] = int(x)
-        job[1] = int(px)
-        job[2] = eights
+        job[1] = start
+        job[2] = padded >> 3
         job[3] = 0
         x = ptr32(int(x) + cols)
         if rest > 0:
@@ -64,61 +71,59 @@ def pack(px: ptr32, x: ptr32, d: ptr32):
             while int(to) != whole:
                 to[0] = 0
                 to = ptr32(int(to) + 4)
-        run(_job)
-        blocks -= 1
-        if blocks > 0:
-            px = ptr32(int(px) + (d[5] + d[6] << 2))
-
-
-@micropython.viper
-def matvec8(y: ptr32, px: ptr32, buf: ptr8, d: ptr32, first: int, last: int):
-    job = ptr32(_job)
-    padded = d[5]
-    groups = d[6]
+        run(jobs)
+        start += row
+        n -= 1
     run = _rows8
-    four = 0
     piece = 50  # bytes of code for 8 weights
     if d[10] == 4:
         run = _rows4
-        four = 1
         piece = 52
-    rest = padded & 63
-    row = padded + groups << 2
     full = row
+    rest = padded & 63
     if rest > 0:
         full -= rest + 1 << 2
         job[9] = (8 - (rest >> 3)) * piece + 2
-    shift = d[8]
-    half = 1 << shift >> 1
-    job[7] = half
-    shift += d[9] << 30
-    job[8] = shift
-    bias = 0
-    while first < last:
-        start = int(px)
-        end = last
-        if d[7] > 1:
-            per_block = d[3] // d[7]
-            block = first // per_block
-            start += block * row
-            end = (block + 1) * per_block
-            if end > last:
-                end = last
+    if d[10] == 4:
+        padded >>= 1
+    while True:
+        weights = int(buf) + d[0]
+        scales = int(buf) + d[1]
+        bias = 0
         if d[2] >= 0:
-            bias = int(buf) + d[2] + (first << 2)
-        job[0] = int(buf) + d[1] + (first * groups << 1)
-        job[1] = int(y) + (first << 2)
-        job[2] = int(y) + (end << 2)
-        job[3] = start
-        job[4] = start + full
-        job[5] = start + row
-        job[6] = bias
-        job[10] = int(buf) + d[0] + (first * padded >> four)
-        run(_job)
-        first = end
-
-
-matvec4 = matvec8  # the descriptor says which
+            bias = int(buf) + d[2]
+        job[1] = int(y) + (d[11] << 2)
+        rows = d[3]
+        if blocks > 1:
+            rows //= blocks
+        n = d[8]
+        job[7] = 1 << n >> 1
+        job[8] = n + (d[9] << 30)
+        start = int(px)
+        n = blocks
+        while True:
+            job[0] = scales
+            end = job[1] + (rows << 2)
+            job[2] = end
+            job[3] = start
+            job[4] = start + full
+            start += row
+            job[5] = start
+            job[6] = bias
+            job[10] = weights
+            run(jobs)
+            n -= 1
+            if n == 0:
+                break
+            job[1] = end
+            weights += rows * padded
+            scales += rows * groups << 1
+            if bias != 0:
+                bias += rows << 2
+        count -= 1
+        if count == 0:
+            break
+        d = ptr32(int(d) + 48)
 
 
 @micropython.asm_thumb
@@ -370,17 +375,55 @@ def _rows4(r0):
 
 
 @micropython.viper
-def norm(y, x, buf: ptr8, t: ptr8, p: ptr32):
-    job = ptr32(_job)
-    job[0] = int(buf) + p[5]
-    job[1] = int(t) + _RSQRT
-    _norm(y, x, p, _job)
+def embed(x: ptr32, buf: ptr8, d: ptr32, token: int, mantissa: int, shift: int):
+    jobs = _job
+    job = ptr32(jobs)
+    job[0] = int(x)
+    job[1] = int(buf) + d[0] + token * d[5]
+    job[2] = int(buf) + d[1] + (token * d[6] << 1)
+    job[3] = d[4]
+    job[4] = mantissa
+    job[5] = shift
+    _embed(jobs)
 
 
 @micropython.asm_thumb
-def _norm(r0, r1, r2, r3):
-    # r0: results, r1: stream, r2: p, r3: weights and table; then r2: count, r7: eps, r8: k, r9: shift
-    data(2, 0xE92D, 0x0F00, 0xE893, 0x0C00)  # stmdb sp!, {r8-r11}; ldmia.w r3, {r10, r11}
+def _embed(r0):
+    # r0: results, r1: weights, r2: scales, r3: how many are left, r4: mantissa, r8: shift, r9: half of a unit, r10: the
+    # group's scale, r11: how many are left of the group
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x011F, 0x2501)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r4, r8}; movs r5, #1
+    data(2, 0xFA05, 0xF508, 0xEA4F, 0x0955, 0xF06F, 0x4E40)  # lsl.w r5, r5, r8; lsr.w r9, r5, #1; mvn lr, #0xC0000000
+    label(GROUP)
+    data(2, 0xF832, 0xAB02, 0xEA4F, 0x2A0A, 0xF04F, 0x0B40)  # ldrh r10, [r2], #2; lsl.w r10, r10, #8; mov.w r11, #64
+    data(2, 0x2B40, 0xBFB8, 0x469B, 0xEBA3, 0x030B)  # cmp r3, #64; it lt; movlt r11, r3; sub.w r3, r3, r11
+    label(EACH)
+    data(2, 0xF811, 0x5B01, 0x3D80, 0xFB05, 0xF50A)  # ldrb r5, [r1], #1; subs r5, #128; mul r5, r5, r10
+    data(2, 0xFB85, 0x5604, 0x0C2D, 0xEA45, 0x4506)  # smull r5, r6, r5, r4; lsrs r5, r5, #16; orr.w r5, r5, r6, lsl #16
+    data(2, 0x444D, 0xFA45, 0xF508, 0xF305, 0x051E)  # add r5, r9; asr.w r5, r5, r8; ssat r5, #31, r5
+    data(2, 0xEB05, 0x060E, 0xEBA5, 0x75E6, 0xC020)  # add.w r6, r5, lr; sub.w r5, r5, r6, asr #31; stmia r0!, {r5}
+    data(2, 0xF1BB, 0x0B01)  # subs.w r11, r11, #1
+    bne(EACH)
+    data(2, 0x2B00)  # cmp r3, #0
+    bne(GROUP)
+    data(2, 0xE8BD, 0x0F00, 0x2000)  # ldmia.w sp!, {r8-r11}; movs r0, #0
+
+
+@micropython.viper
+def norm(y: ptr32, x: ptr32, buf: ptr8, t: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    job[0] = int(y)
+    job[1] = int(x)
+    job[2] = int(p)
+    job[3] = int(buf) + p[5]
+    job[4] = int(t) + _RSQRT
+    _norm(jobs)
+
+
+@micropython.asm_thumb
+def _norm(r0):
+    # r0: results, r1: stream, r2: p, r10: weights, r11: table; then r2: count, r7: eps, r8: k, r9: shift
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x0C07)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r2, r10, r11}
     data(2, 0xF8D2, 0x8004, 0xF8D2, 0x900C, 0x6917)  # ldr.w r8, [r2, #4]; ldr.w r9, [r2, #12]; ldr r7, [r2, #16]
     data(2, 0xF8D2, 0xE008, 0x6812, 0xB406, 0x2400)  # ldr.w lr, [r2, #8]; ldr r2, [r2]; push {r1, r2}; movs r4, #0
     label(LARGEST)
@@ -419,41 +462,42 @@ def _norm(r0, r1, r2, r3):
 
 
 @micropython.viper
-def activate(y, t: ptr8, table: int, shift: int, n: int):
-    job = ptr32(_job)
-    job[0] = int(t) + table
-    job[1] = 0
-    job[2] = shift
+def gated(y: ptr32, t: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    shift = p[2]
+    job[0] = int(y)
+    job[1] = int(y) + (p[0] << 2)
+    job[2] = p[0]
+    job[3] = int(t) + p[1]
+    job[4] = 0
+    job[5] = shift
     if shift < 0:
-        job[1] = 0 - shift
-        job[2] = 0
-    _activate(y, _job, n)
+        job[4] = 0 - shift
+        job[5] = 0
+    job[6] = p[3]
+    _gated(jobs)
 
 
 @micropython.asm_thumb
-def _activate(r0, r1, r2):
-    data(2, 0xE92D, 0x0F00, 0xE891, 0x0700)  # stmdb sp!, {r8-r11}; ldmia.w r1, {r8, r9, r10}
-    data(2, 0xF44F, 0x4B80)  # mov.w r11, #16384
+def _gated(r0):
+    # r0: what is gated, r1: its other half, r2: count, r8: table, r9, r10: shifts, r11: the product's, r12: half of a
+    # unit
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x0F07, 0x2301)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r2, r8-r11}; movs r3, #1
+    data(2, 0xFA03, 0xF30B, 0xEA4F, 0x0C53, 0xF44F, 0x4E80)  # lsl.w r3, r3, r11; lsr.w r12, r3, #1; mov.w lr, #16384
+    data(2, 0xF647, 0x73FF)  # movw r3, #32767
     label(EACH)
     data(2, 0x6804, 0xFA04, 0xF50A, 0xFA45, 0xF509)  # ldr r4, [r0]; lsl.w r5, r4, r10; asr.w r5, r5, r9
     data(2, 0xF505, 0x3580, 0xF385, 0x0511, 0x0A2E)  # add.w r5, r5, #65536; usat r5, #17, r5; lsrs r6, r5, #8
-    data(2, 0xEB08, 0x0646, 0x8833, 0x8877)  # add.w r6, r8, r6, lsl #1; ldrh r3, [r6]; ldrh r7, [r6, #2]
-    data(2, 0x1AFF, 0xB2ED, 0x436F)  # subs r7, r7, r3; uxtb r5, r5; muls r7, r5, r7
-    data(2, 0xEB03, 0x2327, 0xFB04, 0xB403, 0x13E4)  # add.w r3, r3, r7, asr #8; mla r4, r4, r3, r11; asrs r4, r4, #15
+    data(2, 0xEB08, 0x0646, 0x8877, 0x8836)  # add.w r6, r8, r6, lsl #1; ldrh r7, [r6, #2]; ldrh r6, [r6]
+    data(2, 0x1BBF, 0xB2ED, 0x436F)  # subs r7, r7, r6; uxtb r5, r5; muls r7, r5, r7
+    data(2, 0xEB06, 0x2627, 0xFB04, 0xE406, 0x13E4)  # add.w r6, r6, r7, asr #8; mla r4, r4, r6, lr; asrs r4, r4, #15
+    data(2, 0xC920, 0xFB04, 0xC405, 0xFA44, 0xF40B)  # ldmia r1!, {r5}; mla r4, r4, r5, r12; asr.w r4, r4, r11
+    data(2, 0xF304, 0x040F, 0x18E5, 0xEBA4, 0x74E5)  # ssat r4, #16, r4; adds r5, r4, r3; sub.w r4, r4, r5, asr #31
     data(2, 0xC010, 0x3A01)  # stmia r0!, {r4}; subs r2, #1
     bne(EACH)
     data(2, 0xE8BD, 0x0F00, 0x2000)  # ldmia.w sp!, {r8-r11}; movs r0, #0
 
-
-@micropython.asm_thumb
-def multiply(r0, r1, r2, r3):
-    data(2, 0x2401, 0x4094, 0x0864, 0xF647, 0x7CFF)  # movs r4, #1; lsls r4, r2; lsrs r4, r4, #1; movw r12, #32767
-    label(EACH)
-    data(2, 0x6805, 0xC940, 0xFB05, 0x4506, 0x4115)  # ldr r5, [r0]; ldmia r1!, {r6}; mla r5, r5, r6, r4; asrs r5, r2
-    data(2, 0xF305, 0x050F, 0xEB05, 0x060C)  # ssat r5, #16, r5; add.w r6, r5, r12
-    data(2, 0xEBA5, 0x75E6, 0xC020, 0x3B01)  # sub.w r5, r5, r6, asr #31; stmia r0!, {r5}; subs r3, #1
-    bne(EACH)
-    data(2, 0x2000)  # movs r0, #0
 
 @micropython.viper
 def add_scaled(x, y, factor: int, shift: int, n: int):
@@ -478,23 +522,27 @@ def _add_scaled(r0, r1, r2, r3):
 
 
 @micropython.viper
-def conv(y, x, tail, buf: ptr8, p: ptr32):
-    job = ptr32(_job)
-    job[0] = int(buf) + p[2]
-    job[1] = int(buf) + p[3]
-    job[2] = p[0] << 2
+def conv(y: ptr32, x: ptr32, tail: ptr32, buf: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    job[0] = int(y)
+    job[1] = int(x)
+    job[2] = int(tail)
     job[3] = p[1] - 1
-    job[4] = p[4]
-    _conv(y, x, tail, _job)
+    job[4] = int(buf) + p[2]
+    job[5] = int(buf) + p[3]
+    job[6] = p[0] << 2
+    job[7] = p[4]
+    _conv(jobs)
 
 
 @micropython.asm_thumb
-def _conv(r0, r1, r2, r3):
+def _conv(r0):
     # r0: results, r1: inputs, r2: inputs before, r3: sum, r4: weights, r5: biases, r8: shift, r9: from row to row of
     # the inputs before, r10: half of a unit. [sp]: rows, end of the results
-    data(2, 0xE92D, 0x0F00, 0xE893, 0x01F0, 0x46B1)  # stmdb sp!, {r8-r11}; ldmia r3, {r4-r8}; mov r9, r6
-    data(2, 0x4406, 0x463B, 0xB448, 0x2601)  # add r6, r0; mov r3, r7; push {r3, r6}; movs r6, #1
-    data(2, 0xFA06, 0xF608, 0xEA4F, 0x0A56)  # lsl.w r6, r6, r8; lsr.w r10, r6, #1
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x017F, 0x46B1)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r6, r8}; mov r9, r6
+    data(2, 0x4406, 0xB448, 0x2601, 0xFA06, 0xF608)  # add r6, r0; push {r3, r6}; movs r6, #1; lsl.w r6, r6, r8
+    data(2, 0xEA4F, 0x0A56)  # lsr.w r10, r6, #1
     label(EACH)
     data(2, 0xCD08, 0x4694, 0x4696, 0x9F00)  # ldmia r5!, {r3}; mov r12, r2; mov lr, r2; ldr r7, [sp]
     data(2, 0x2F00)  # cmp r7, #0
@@ -595,21 +643,41 @@ def _recur(r0):
 
 
 @micropython.viper
-def gate_state(y, h, g, shift: int, n: int):
-    _gate_state(y, h, g, (n << 5) + shift)
+def gate_state(y: ptr32, h: ptr32, t: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    shift = p[1]
+    job[0] = int(y)
+    job[1] = int(h)
+    job[2] = p[0]
+    job[3] = int(y) + (p[0] << 2)
+    job[4] = int(t) + _GELU
+    job[5] = 0
+    job[6] = shift
+    if shift < 0:
+        job[5] = 0 - shift
+        job[6] = 0
+    job[7] = p[2]
+    _gate_state(jobs)
 
 
 @micropython.asm_thumb
-def _gate_state(r0, r1, r2, r3):
-    data(2, 0xF003, 0x041F, 0x095B, 0x2501, 0x40A5)  # and.w r4, r3, #31; lsrs r3, r3, #5; movs r5, #1; lsls r5, r4
-    data(2, 0x086D, 0xF647, 0x7CFF)  # lsrs r5, r5, #1; movw r12, #32767
+def _gate_state(r0):
+    # r0: results, r1: state, r2: count, r3: branch, r8: table, r9, r10: shifts, r11: the product's, r12: half of a unit
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x0F0F, 0x2401)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r3, r8-r11}; movs r4, #1
+    data(2, 0xFA04, 0xF40B, 0xEA4F, 0x0C54, 0xF44F, 0x4E80)  # lsl.w r4, r4, r11; lsr.w r12, r4, #1; mov.w lr, #16384
     label(EACH)
-    data(2, 0xC940, 0xCA80, 0x043F)  # ldmia r1!, {r6}; ldmia r2!, {r7}; lsls r7, r7, #16
-    data(2, 0xFB86, 0xE607, 0x442E, 0x4126)  # smull lr, r6, r6, r7; add r6, r5; asrs r6, r4
-    data(2, 0xF306, 0x060F, 0xEB06, 0x070C)  # ssat r6, #16, r6; add.w r7, r6, r12
-    data(2, 0xEBA6, 0x76E7, 0xC040, 0x3B01)  # sub.w r6, r6, r7, asr #31; stmia r0!, {r6}; subs r3, #1
+    data(2, 0xCB10, 0xFA04, 0xF50A, 0xFA45, 0xF509)  # ldmia r3!, {r4}; lsl.w r5, r4, r10; asr.w r5, r5, r9
+    data(2, 0xF505, 0x3580, 0xF385, 0x0511, 0x0A2E)  # add.w r5, r5, #65536; usat r5, #17, r5; lsrs r6, r5, #8
+    data(2, 0xEB08, 0x0646, 0x8877, 0x8836)  # add.w r6, r8, r6, lsl #1; ldrh r7, [r6, #2]; ldrh r6, [r6]
+    data(2, 0x1BBF, 0xB2ED, 0x436F)  # subs r7, r7, r6; uxtb r5, r5; muls r7, r5, r7
+    data(2, 0xEB06, 0x2627, 0xFB04, 0xE406, 0x13E4)  # add.w r6, r6, r7, asr #8; mla r4, r4, r6, lr; asrs r4, r4, #15
+    data(2, 0x0424, 0xC920, 0xFB85, 0x6404)  # lsls r4, r4, #16; ldmia r1!, {r5}; smull r6, r4, r5, r4
+    data(2, 0x4464, 0xFA44, 0xF40B, 0xF304, 0x040F)  # add r4, r12; asr.w r4, r4, r11; ssat r4, #16, r4
+    data(2, 0x4264, 0xF304, 0x040F, 0x4264)  # rsbs r4, r4, #0; ssat r4, #16, r4; rsbs r4, r4, #0
+    data(2, 0xC010, 0x3A01)  # stmia r0!, {r4}; subs r2, #1
     bne(EACH)
-    data(2, 0x2000)  # movs r0, #0
+    data(2, 0xE8BD, 0x0F00, 0x2000)  # ldmia.w sp!, {r8-r11}; movs r0, #0
 
 
 # Attention
@@ -657,29 +725,17 @@ def rotate(r0, r1, r2, r3):
     data(2, 0xB006, 0xE8BD, 0x0F00, 0x2000)  # add sp, #24; ldmia.w sp!, {r8-r11}; movs r0, #0
 
 
-@micropython.viper
-def remember(keys: ptr16, values: ptr16, k, v, p: ptr32):
-    job = ptr32(_job)
-    row = p[1] << 1
-    job[0] = int(keys) + p[3] * row
-    job[1] = int(values) + (p[3] << 1)
-    job[2] = (p[4] - 1) * row
-    job[3] = p[4] << 1
-    job[4] = p[0]
-    job[5] = p[1]
-    _remember(k, v, _job)
-
-
 @micropython.asm_thumb
-def _remember(r0, r1, r2):
-    # r2: keys, r3: values, r4: from head to head, r5: from value to value, r6: heads, r7: elements
-    data(2, 0xE92D, 0x0F00, 0xCAFC)  # stmdb sp!, {r8-r11}; ldmia r2, {r2-r7}
+def _remember(r0):
+    # r0: keys, r1: values, r2: those of all tokens, r3: as well, r4: from head to head, r5: from value to value,
+    # r6: heads, r7: elements
+    data(2, 0xE92D, 0x0F00, 0xC8FF)  # stmdb sp!, {r8-r11}; ldm r0, {r0-r7}
     label(HEAD)
     data(2, 0x46B8)  # mov r8, r7
     label(EACH)
     data(2, 0xF850, 0x9B04, 0xF509, 0x4900, 0xF822, 0x9B02)  # ldr r9, [r0], #4; add.w r9, r9, #32768; strh r9, [r2], #2
-    data(2, 0xF851, 0x9B04, 0xF509, 0x4900)  # ldr r9, [r1], #4; add.w r9, r9, #32768
-    data(2, 0xF8A3, 0x9000, 0x442B, 0xF1B8, 0x0801)  # strh.w r9, [r3]; add r3, r5; subs.w r8, r8, #1
+    data(2, 0xF851, 0x9B04, 0xF509, 0x4900, 0xF8A3, 0x9000)  # ldr r9, [r1], #4; add.w r9, r9, #32768; strh.w r9, [r3]
+    data(2, 0x442B, 0xF1B8, 0x0801)  # add r3, r5; subs.w r8, r8, #1
     bne(EACH)
     data(2, 0x4422, 0x3E01)  # add r2, r4; subs r6, #1
     bne(HEAD)
@@ -697,13 +753,25 @@ def attend(y, q, keys, values, s, t, p):
 @micropython.viper
 def heads(sums, y: ptr32, q: ptr32, keys: ptr16, values: ptr16, s: ptr32, t: ptr8, p: ptr32):
     """Attention, head by head: `sums` does the dot products of a head's elements, then of its slots."""
-    job = ptr32(_job)
-    soft = ptr32(_soft)
+    jobs = _job
+    job = ptr32(jobs)
+    softs = _soft
+    soft = ptr32(softs)
     dim = p[1]
     used = p[2]
     row = dim << 1
     column = p[4] << 1
     size = p[4] * row  # of a head's keys, or values
+    n = int(q) + (p[5] * dim << 2)
+    job[0] = n
+    job[1] = n + (p[0] * dim << 2)
+    job[2] = int(keys) + p[3] * row
+    job[3] = int(values) + (p[3] << 1)
+    job[4] = size - row
+    job[5] = column
+    job[6] = p[0]
+    job[7] = dim
+    _remember(jobs)
     left = 0
     shift = p[7]
     if shift < 0:
@@ -732,8 +800,8 @@ def heads(sums, y: ptr32, q: ptr32, keys: ptr16, values: ptr16, s: ptr32, t: ptr
         job[4] = dim >> 3
         job[5] = 0
         job[6] = row - 16
-        sums(_job)
-        _softmax(_soft)
+        sums(jobs)
+        _softmax(softs)
         job[0] = int(y)
         q = ptr32(int(q) + (dim << 2))
         y = ptr32(int(y) + (dim << 2))
@@ -743,7 +811,7 @@ def heads(sums, y: ptr32, q: ptr32, keys: ptr16, values: ptr16, s: ptr32, t: ptr
         job[4] = (used + 7) >> 3
         job[5] = 16384
         job[6] = column - 16
-        sums(_job)
+        sums(jobs)
         left -= 1
         n -= 1
         if n == 0:
@@ -832,6 +900,75 @@ def _softmax(r0):
     bne(PAST)
     label(END)
     data(2, 0xB002, 0xE8BD, 0x0F00, 0x2000)  # add sp, #8; ldmia.w sp!, {r8-r11}; movs r0, #0
+
+
+# Sampler
+
+
+@micropython.asm_thumb
+def argmax(r0, r1):
+    # r3: behind the largest so far, r4: the largest so far
+    data(2, 0x4606, 0xC810, 0x4603)  # mov r6, r0; ldmia r0!, {r4}; mov r3, r0
+    label(EACH)
+    data(2, 0x3901)  # subs r1, #1
+    beq(END)
+    data(2, 0xC820, 0x42A5)  # ldmia r0!, {r5}; cmp r5, r4
+    ble(EACH)
+    data(2, 0x462C, 0x4603)  # mov r4, r5; mov r3, r0
+    b(EACH)
+    label(END)
+    data(2, 0x1B98, 0x0880, 0x3801)  # subs r0, r3, r6; lsrs r0, r0, #2; subs r0, #1
+
+
+@micropython.viper
+def candidates(ids: ptr32, w: ptr32, logits: ptr32, t: ptr8, p: ptr32) -> int:
+    jobs = _job
+    job = ptr32(jobs)
+    shift = p[2]
+    left = 0
+    if shift < 0:
+        left = 0 - shift
+        shift = 0
+    if shift > 31:
+        shift = 31
+    cut = 1 << 20 >> left  # from here on a weight is 0
+    if cut == 0:
+        cut = 1
+    job[0] = int(ids)
+    job[1] = int(w)
+    job[2] = int(logits)
+    job[3] = p[0]
+    job[4] = p[1] << 16
+    job[5] = shift
+    job[6] = left
+    job[7] = cut
+    job[8] = int(t)
+    job[9] = p[3]
+    return int(_candidates(jobs))
+
+
+@micropython.asm_thumb
+def _candidates(r0):
+    # r0: ids, r1: weights, r2: logits, r3: how many are left, r8: mantissa, r9, r10: shifts, r11: cut, r12: powers of
+    # 2, r14: the largest logit. [sp]: ids, count
+    data(2, 0xE92D, 0x0F00, 0xE890, 0x5F0F)  # stmdb sp!, {r8-r11}; ldmia.w r0, {r0-r3, r8-r12, lr}
+    data(2, 0xB409)  # push {r0, r3}
+    label(EACH)
+    data(2, 0xCA10, 0xEBAE, 0x0404, 0xFBA4, 0x5408)  # ldmia r2!, {r4}; sub.w r4, lr, r4; umull r5, r4, r4, r8
+    data(2, 0xFA24, 0xF409, 0x455C)  # lsr.w r4, r4, r9; cmp r4, r11
+    bge(NEXT)
+    data(2, 0xFA04, 0xF40A, 0xF3C4, 0x2507)  # lsl.w r4, r4, r10; ubfx r5, r4, #8, #8
+    data(2, 0xEB0C, 0x0585, 0x682E, 0x686D)  # add.w r5, r12, r5, lsl #2; ldr r6, [r5]; ldr r5, [r5, #4]
+    data(2, 0x1BAD, 0xB2E7, 0x437D)  # subs r5, r5, r6; uxtb r7, r4; muls r5, r7, r5
+    data(2, 0xEB06, 0x2625, 0x0C24, 0x40E6)  # add.w r6, r6, r5, asr #8; lsrs r4, r4, #16; lsrs r6, r4
+    data(2, 0x0AB6)  # lsrs r6, r6, #10
+    beq(NEXT)
+    data(2, 0x9F01, 0x1AFF, 0xC080, 0xC140)  # ldr r7, [sp, #4]; subs r7, r7, r3; stmia r0!, {r7}; stmia r1!, {r6}
+    label(NEXT)
+    data(2, 0x3B01)  # subs r3, #1
+    bne(EACH)
+    data(2, 0x9900, 0x1A40, 0x0880, 0xB002)  # ldr r1, [sp]; subs r0, r0, r1; lsrs r0, r0, #2; add sp, #8
+    data(2, 0xE8BD, 0x0F00)  # ldmia.w sp!, {r8-r11}
 
 
 # Files

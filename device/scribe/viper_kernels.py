@@ -22,9 +22,9 @@ import micropython
 from micropython import const
 
 NAME = "viper"
-TIED = ("pack", "matvec8", "matvec4")  # share the layout of a packed vector: used together or not at all
 
 _SIGMOID = const(1028)
+_GELU = const(2056)
 _SINE = const(3084)
 _RSQRT = const(4112)
 _TANH = const(4496)
@@ -35,7 +35,9 @@ _LIMIT = const(0x3FFFFFFF)
 
 
 @micropython.viper
-def pack(px: ptr32, x: ptr32, d: ptr32):
+def _pack(px: ptr32, x: ptr32, d: ptr32):
+    x = ptr32(int(x) + (d[1] << 2))
+    d = ptr32(int(d) + 8)
     cols = d[4]
     padded = d[5]
     blocks = d[7]
@@ -88,17 +90,22 @@ def pack(px: ptr32, x: ptr32, d: ptr32):
 
 
 @micropython.viper
-def matvec8(y, px, buf, d, first, last):
-    _rows8(0, buf, px, y, d, first, last)
+def linear(y, x, px, buf, d):
+    f = ptr32(d)
+    run = _rows8
+    if f[12] == 4:
+        run = _rows4
+    _pack(px, x, d)
+    n = f[0]
+    m = 0
+    while m < n:
+        run(0, buf, px, y, d, m)
+        m += 1
 
 
 @micropython.viper
-def matvec4(y, px, buf, d, first, last):
-    _rows4(0, buf, px, y, d, first, last)
-
-
-@micropython.viper
-def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: int):
+def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, m: int):
+    d = ptr32(int(d) + 8 + m * 48)
     one = 1
     sign = one << 31
     wide = 0  # bits of a machine word past the 32nd
@@ -111,20 +118,20 @@ def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
     biased = 0
     if bias >= 0:
         biased = 1
-    bias += int(w) + (first << 2)
-    scale = ptr16(int(w) + d[1] + (first * groups << 1))
-    per_block = d[3] // blocks
-    block = first // per_block
-    left = (block + 1) * per_block - first
-    vector = int(px) + (block * padded << 2)
-    sums = int(px) + ((blocks * padded + block * groups) << 2)
+    bias += int(w)
+    scale = ptr16(int(w) + d[1])
+    rows = d[3]
+    per_block = rows // blocks
+    left = per_block
+    vector = int(px)
+    sums = int(px) + (blocks * padded << 2)
     mode = d[9]
     shift = d[8]
     half = one << shift >> 1
-    w = ptr8(int(w) + d[0] + first * padded)
-    y = ptr32(int(y) + (first << 2))
+    w = ptr8(int(w) + d[0])
+    y = ptr32(int(y) + (d[11] << 2))
     while True:
-        if first == last:
+        if rows == 0:
             break
         v = half
         if biased:
@@ -206,7 +213,7 @@ def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
                 v = n
         y[0] = v
         y = ptr32(int(y) + 4)
-        first += 1
+        rows -= 1
         left -= 1
         if left == 0:
             left = per_block
@@ -215,7 +222,8 @@ def _rows8(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
 
 
 @micropython.viper
-def _rows4(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: int):
+def _rows4(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, m: int):
+    d = ptr32(int(d) + 8 + m * 48)
     one = 1
     sign = one << 31
     wide = 0  # bits of a machine word past the 32nd
@@ -228,20 +236,20 @@ def _rows4(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
     biased = 0
     if bias >= 0:
         biased = 1
-    bias += int(w) + (first << 2)
-    scale = ptr16(int(w) + d[1] + (first * groups << 1))
-    per_block = d[3] // blocks
-    block = first // per_block
-    left = (block + 1) * per_block - first
-    vector = int(px) + (block * padded << 2)
-    sums = int(px) + ((blocks * padded + block * groups) << 2)
+    bias += int(w)
+    scale = ptr16(int(w) + d[1])
+    rows = d[3]
+    per_block = rows // blocks
+    left = per_block
+    vector = int(px)
+    sums = int(px) + (blocks * padded << 2)
     mode = d[9]
     shift = d[8]
     half = one << shift >> 1
-    w = ptr8(int(w) + d[0] + (first * padded >> 1))
-    y = ptr32(int(y) + (first << 2))
+    w = ptr8(int(w) + d[0])
+    y = ptr32(int(y) + (d[11] << 2))
     while True:
-        if first == last:
+        if rows == 0:
             break
         v = half
         if biased:
@@ -323,7 +331,7 @@ def _rows4(acc: int, w: ptr8, px: ptr32, y: ptr32, d: ptr32, first: int, last: i
                 v = n
         y[0] = v
         y = ptr32(int(y) + 4)
-        first += 1
+        rows -= 1
         left -= 1
         if left == 0:
             left = per_block
@@ -422,17 +430,22 @@ def norm(y: ptr32, x: ptr32, buf: ptr8, t: ptr8, p: ptr32):
 
 
 @micropython.viper
-def activate(y: ptr32, t: ptr8, table: int, shift: int, n: int):
+def gated(y: ptr32, t: ptr8, p: ptr32):
     one = 1
     sign = one << 31
+    n = p[0]
+    base = int(t) + p[1]
+    left = (p[2] ^ sign) - sign
     right = 0
-    if shift < 0:
-        right = 0 - shift
-        shift = 0
-    base = int(t) + table
+    if left < 0:
+        right = 0 - left
+        left = 0
+    shift = p[3]
+    half = one << shift >> 1
+    u = ptr32(int(y) + (n << 2))
     while n > 0:
         v = (y[0] ^ sign) - sign
-        x = (v << shift >> right) + 65536
+        x = (v << left >> right) + 65536
         if x < 0:
             x = 0
         if x > 131071:
@@ -442,20 +455,8 @@ def activate(y: ptr32, t: ptr8, table: int, shift: int, n: int):
         b = at[1]
         a += (b - a) * (x & 255) >> 8
         v = (v * a + 16384) >> 15
-        y[0] = v
-        y = ptr32(int(y) + 4)
-        n -= 1
-
-
-@micropython.viper
-def multiply(y: ptr32, x: ptr32, shift: int, n: int):
-    one = 1
-    sign = one << 31
-    half = one << shift >> 1
-    while n > 0:
-        v = (y[0] ^ sign) - sign
-        v *= (x[0] ^ sign) - sign
-        x = ptr32(int(x) + 4)
+        v *= (u[0] ^ sign) - sign
+        u = ptr32(int(u) + 4)
         v = (v + half) >> shift
         if v > 32767:
             v = 32767
@@ -614,15 +615,34 @@ def recur(h: ptr32, u: ptr32, gates: ptr32, buf: ptr8, t: ptr8, p: ptr32):
 
 
 @micropython.viper
-def gate_state(y: ptr32, h: ptr32, g: ptr32, shift: int, n: int):
+def gate_state(y: ptr32, h: ptr32, t: ptr8, p: ptr32):
     one = 1
     sign = one << 31
+    n = p[0]
+    base = int(t) + _GELU
+    left = (p[1] ^ sign) - sign
+    right = 0
+    if left < 0:
+        right = 0 - left
+        left = 0
+    shift = p[2]
     half = one << shift >> 1
+    g = ptr32(int(y) + (n << 2))
     while n > 0:
-        v = (h[0] ^ sign) - sign
-        h = ptr32(int(h) + 4)
         f = (g[0] ^ sign) - sign
         g = ptr32(int(g) + 4)
+        x = (f << left >> right) + 65536
+        if x < 0:
+            x = 0
+        if x > 131071:
+            x = 131071
+        at = ptr16(base + (x >> 8 << 1))
+        a = at[0]
+        b = at[1]
+        a += (b - a) * (x & 255) >> 8
+        f = (f * a + 16384) >> 15
+        v = (h[0] ^ sign) - sign
+        h = ptr32(int(h) + 4)
         v = (v >> 16) * f + ((v & 0xFFFF) * f >> 16)
         v = (v + half) >> shift
         if v > 32767:
@@ -703,11 +723,13 @@ def rotate(x: ptr32, phases: ptr32, t: ptr8, p: ptr32):
 
 
 @micropython.viper
-def remember(keys: ptr16, values: ptr16, k: ptr32, v: ptr32, p: ptr32):
+def _remember(keys: ptr16, values: ptr16, k: ptr32, p: ptr32):
     heads = p[0]
     slots = p[4]
     dim = p[1]
     row = dim << 1
+    k = ptr32(int(k) + (p[5] * dim << 2))
+    v = ptr32(int(k) + (heads * dim << 2))
     keys = ptr16(int(keys) + p[3] * row)
     values = ptr16(int(values) + (p[3] << 1))
     skip = (slots - 1) * row
@@ -882,6 +904,7 @@ def _mix(acc: int, v: ptr16, s: ptr32, y: ptr32, p: ptr32, head: int, kv: int):
 
 @micropython.viper
 def attend(y, q, keys, values, s, t, p):
+    _remember(keys, values, q, p)
     a = ptr32(p)
     one = 1
     sign = one << 31

@@ -81,12 +81,10 @@ def time_matrix(bits, cols):
     buf = bytearray(weights + rows * cols * bits // 8)
     for i in range(len(buf)):
         buf[i] = i * 97 & 127
-    d = array("i", (weights, 0, -1, rows, cols, cols, groups, 1, 11, 0, bits))
+    d = array("i", (1, 0, weights, 0, -1, rows, cols, cols, groups, 1, 11, 0, bits, 0))
     x = array("i", range(cols))
     px = array("i", bytes(4 * (cols + groups)))
     y = array("i", bytes(4 * rows))
-    kernels.pack(px, x, d)
-    run = kernels.matvec8 if bits == 8 else kernels.matvec4
     start = time.ticks_us()
-    run(y, px, buf, d, 0, rows)
+    kernels.linear(y, x, px, buf, d)
     print(time.ticks_diff(time.ticks_us(), start))
