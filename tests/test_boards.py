@@ -8,11 +8,11 @@ import models
 import numpy as np
 import pytest
 
-from tools import firmware, fixedpoint
-from tools.boards import Board, BoardError, files
+from tools import firmware, fixedpoint, package
+from tools.boards import ON_BOARD, Board, BoardError, files
 from tools.errors import UserError
 from tools.fileformat import Packed
-from tools.firmware import build, images, parity, source
+from tools.firmware import build, frozen, images, parity, source
 from tools.micropython import ROOT
 from tools.parity import held_out
 from tools.torture.host_extremes import extreme
@@ -116,6 +116,22 @@ def test_models_at_the_formats_extremes_equal_the_reference(tmp_path, target):
     results = parity.check(target, plans)
     assert len(results) == 12 and all(result.read == 30 for result in results)
     assert not differences(results)
+
+
+def test_the_package_frozen_into_a_firmware_equals_the_reference(small):
+    """By device/manifest.py, as a board's own firmware would have it: nothing of it lies on a file system."""
+    target = frozen.target("m4")
+    build.build([target], said=lambda line: None)
+    assert f'version="{package.listing()["version"]}"' in frozen.MANIFEST.read_text()
+    todo = small[0]
+    image = images.romfs({"board.py": (ON_BOARD / "board.py").read_bytes(), todo.path.name: todo.path.read_bytes()})
+    with Board(target, 192 << 10, image) as on:
+        on.run("import board, gc, scribe")
+        assert on.run("import os; print(scribe.__file__, sorted(os.listdir('/rom')))") == (
+            f"scribe/__init__.py ['board.py', '{todo.path.name}']\n")
+        result = parity.follow(on, todo, "ROMFS, frozen code")
+    assert result.read == 100 and result.told == 80 and result.kernels == "dsp+thumb+viper"
+    assert not differences([result])
 
 
 @pytest.mark.parametrize("old, new", (("state.advance()", "state.slot = 0"),

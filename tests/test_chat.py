@@ -115,8 +115,12 @@ def converse(terminal):
         "/dance": "/dance: no such command; /help lists them",
         "/": "/: no such command; /help lists them",
         "/top_k": "/top_k is 40",
+        "/preset": "/preset is one of default, llama",
+        "/preset gpt": "/preset gpt: one of default, llama is needed",
     }.items():
         assert say(bad) == f"{bad}\n{answer}", bad
+    assert say("/preset llama") == "/preset llama"
+    assert say("/temperature").endswith("is 0.6") and say("/top_k").endswith("is 0") and say("/top_p").endswith("is 0.9")
     for good in ("/temperature 0", "/top_k 5", "/top_p 0.9", "/seed random"):
         assert say(good) == good
     assert "RAM: " in say("/stats") and "/again" in say("/help")

@@ -41,12 +41,15 @@ sys.path.append("/flash")
 class Board:
     """A board that is running. Use it in a `with`; `run(code)` returns what the code printed.
 
+    target: a name in TARGETS, or a Target.
+
     heap: bytes, as that board's firmware would give. image: a file system's bytes, of the kind `romfs` (at /rom) or
     `littlefs` (at /flash), in the board's memory from the start, as on flash. counting: time is instructions.
     """
 
     def __init__(self, target, heap, image=b"", kind="romfs", counting=False):
-        self.target, self.heap = TARGETS[target], heap
+        self.target = TARGETS[target] if isinstance(target, str) else target
+        self.heap = heap
         if not 4096 <= heap <= HEAP_MAX:
             raise UserError(f"heap of {heap} bytes: an emulated board has 4096 to {HEAP_MAX}")
         self._image, self._kind, self._counting = image, kind, counting

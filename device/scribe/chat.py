@@ -2,7 +2,7 @@
 
 import sys
 
-from .sampler import DEFAULTS
+from .story import PRESETS
 
 HISTORY = 16  # lines kept for the arrow keys
 LONGEST = 2000  # characters of an opening
@@ -16,6 +16,7 @@ HELP = """Type how a story begins, then Enter. Up and down bring back earlier op
   /temperature   0 takes the likeliest token, higher is wilder: /temperature 0.8
   /top_k         of how many likeliest tokens one is drawn: /top_k 40 (0: all)
   /top_p         of how much probability: /top_p 0.9 (1: all)
+  /preset llama  these three by name; /preset lists them
   /tokens        how long a story may be: /tokens 200
   /stats         speed, flash reads, memory     /help    this"""
 
@@ -203,9 +204,8 @@ class Chat:
     def __init__(self, scribe, lines):
         self._scribe = scribe
         self._lines = lines
-        self._settings = {"seed": None, "max_tokens": 400}
-        for name in DEFAULTS:
-            self._settings[name] = DEFAULTS[name]  # type: ignore[assignment]
+        self._settings = {"seed": None, "max_tokens": 400}  # type: dict
+        self._preset("default")
         self._opening = None
 
     def run(self):
@@ -233,6 +233,8 @@ class Chat:
                 print("/%s takes no value" % name)
             else:
                 getattr(self, "_" + name)()
+        elif name == "preset":
+            self._preset(value)
         elif name in KINDS:
             self._set(name, value)
         else:
@@ -257,6 +259,14 @@ class Chat:
                 name, value, "a whole number" if kind is int else "a number", low, high))
         else:
             self._settings[setting] = number
+
+    def _preset(self, name):
+        if name in PRESETS:
+            for setting in PRESETS[name]:
+                self._settings[setting] = PRESETS[name][setting]
+            return
+        names = ", ".join(sorted(PRESETS))
+        print("/preset %s: one of %s is needed" % (name, names) if name else "/preset is one of %s" % names)
 
     def _help(self):
         print(HELP)

@@ -108,15 +108,16 @@ def check(target, plans, kind="romfs", compiled=False, mpy_cross=None, heaps=HEA
         try:
             with Board(target, kilobytes << 10, image, kind) as board:
                 board.run("import board, gc, scribe")
-                return [_check(board, todo, Result(target, todo.path.stem, how, kilobytes << 10), kind, cache)
-                        for todo in plans]
+                return [follow(board, todo, how, kind, cache) for todo in plans]
         except BoardError as error:
             if "MemoryError" not in error.traceback or kilobytes == enough[-1]:
                 raise
     raise UserError(f"{target}: a heap of {heaps[-1]} KB is too small for these models")
 
 
-def _check(board, todo, result, kind, cache):
+def follow(board, todo, how, kind="romfs", cache=0):
+    """A Result: what a board that has imported `board`, `gc` and `scribe` makes of a plan. how: what to call that."""
+    result = Result(board.target.name, todo.path.stem, how, board.heap)
     folder = {"romfs": "/rom", "littlefs": "/flash"}[kind]
     board.run(f"s = None; gc.collect(); s = scribe.open('{folder}/{todo.path.name}', cache={cache})")
     mapped = board.run("print(s._model.file.mapped)").strip() == "True"
