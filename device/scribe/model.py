@@ -5,6 +5,8 @@
     logits = rmsnorm(x) @ head.T
 """
 
+import gc
+
 from . import kernels as k
 from .attention import Attention
 from .buffers import Work, heap_lock, heap_unlock, ints, zeros
@@ -141,7 +143,11 @@ class Model:
         self._embed = section.matrix(vocab, d)
         section.end()
         self.library = Library(file, len(config["recipe"]), check)
-        self.layers = [Layer(file, config, i, self.library) for i in range(len(config["recipe"]))]
+        self.layers = []
+        for i in range(len(config["recipe"])):
+            gc.collect()  # what the last one left behind: its holes are for the small objects of this one
+            self.layers.append(Layer(file, config, i, self.library))
+        gc.collect()
         section = file.section(b"HEAD")
         self._norm = Norm(section, d)
         self.logit_params = section.params(6)

@@ -211,8 +211,8 @@ class Scribe:
     def bookmark(self, path):
         """Save the last story's state, so that `resume=path` goes on with it: a few KB, tied to this model.
 
-        Raises ValueError where there is no unfinished story (one that Ctrl-C stopped stands in the middle of a token and
-        can't be marked), OSError where the file can't be written.
+        Raises ValueError where there is no unfinished story (one that Ctrl-C stopped stands in the middle of a token
+        and can't be marked), OSError where the file can't be written.
         """
         if not isinstance(path, str):
             raise ValueError("a bookmark needs a file's name, not %r" % (path,))

@@ -17,8 +17,9 @@ SCRIPT = micropython.ROOT / "tools" / "on_device" / "faults_input.py"
 HELD_OUT = micropython.ROOT / "tests" / "data" / "held_out.txt"
 VALUES = ("-1", "0", "1", "-0.0", "1e-300", "1e300", "0.5", "float('nan')", "float('inf')", "-float('inf')", "'0.8'",
           "''", "'x\\0y'", "None", "True", "[]", "{}", "()", "(1,)", "(1, 2)", "b'\\xff'", "bytearray(3)",
-          "memoryview(b'ab')", "10**30", "-10**30", "2**31", "2**32", "1.5", "object()", "print", "'default'", "'no/such/file'", "'/'",
-          "'never'", "range(3)", "1j")
+          "memoryview(b'ab')", "10**30",
+          "-10**30", "2**31", "2**32", "1.5", "object()", "print", "'default'",
+          "'no/such/file'", "'/'", "'never'", "range(3)", "1j")
 NAMES = ("prompt", "temperature", "top_k", "top_p", "seed", "max_tokens", "preset", "slide", "resume", "path", "cache",
          "check", "bookmark", "chat")
 WORDS = ("<|endofstory|>", "<s>", "</s>", "<0x41>", "<unk>", "\u2581", "it's", "\r\n", "\n\n", "  ", "\0", "\ufeff",
