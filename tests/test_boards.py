@@ -187,6 +187,36 @@ def test_a_story_is_that_of_the_unix_port(board, micropython, target):
         "import scribe\n" + code.format(str(path))).stdout
 
 
+def test_counters_pass_what_a_small_integer_holds(board, small):
+    """A larger integer would be an object, which a token may not make: 2^30 bytes read are 4,500 tokens of tales."""
+    path = small[0].path
+    on = board("m3", **{path.name: path.read_bytes()})
+    out = on.run("""
+import board, scribe, vfs
+class Card:
+    def mount(self, readonly, mkfs):
+        pass
+    def stat(self, path):
+        return (0x8000, 0, 0, 0, 0, 0, 0)
+    def open(self, path, mode):
+        return File(path)
+class File:
+    def __init__(self, path):
+        f = open("/rom/" + path.strip("/"), "rb")
+        self.seek, self.readinto, self.close = f.seek, f.readinto, f.close
+vfs.mount(Card(), "/card")
+s = scribe.open("/card/%s", 0)
+file, library = s._model.file, s._model.library
+file._megabytes, file._bytes = 1023, (1 << 20) - 9
+library.calls = 0x3FFFFFFE
+before = file.bytes_read
+for token in range(20):
+    board.step(s, token)
+print(file.mapped, file.bytes_read - before == 20 * 4 * file.expert_bytes, file.bytes_read > 1 << 30, library.calls)
+""" % path.name)
+    assert out.split() == ["False", "True", "True", str(20 * 4 - 2)]
+
+
 # The firmware itself
 
 

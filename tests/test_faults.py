@@ -1,4 +1,4 @@
-"""A short form of what `make torture` does to the board's code at full length: every fault is survived, or this fails."""
+"""A short form of what `make torture` does to the board's code at full length: every fault is survived."""
 
 import pytest
 

@@ -131,6 +131,8 @@ def merge_boards(result, models):
                 print(f"left out: {path.stem} on {target} ({error})")
                 continue
             result["tokens"].setdefault(path.stem, {})[target] = {"instructions": steps[0], "kernels": name}
+            if Packed.load(path).config.n_experts:
+                result["tokens"][path.stem][target]["checks"] = boards.count_checks(target, path)
             family = next((part for part in ("dsp", "thumb", "rv32", "m0") if part in name), "viper")
             for bits, slope in slopes.items():
                 kinds = result["kernels"].setdefault(family, {}).setdefault(f"int{bits}", {"instructions_per_mac": {}})
@@ -144,6 +146,10 @@ def show(result):
     rows = [(model, machine, f"{cost['instructions']:,}") for model, machines in result["tokens"].items()
             for machine, cost in machines.items()]
     table("Instructions a token, at the start of a text", ("model", "machine", "instructions"), rows)
+    rows = [(model, machine, check, f"{count:,}") for model, machines in result["tokens"].items()
+            for machine, cost in machines.items() for check, count in cost.get("checks", {}).items()]
+    table("Instructions a token by when experts are checked (docs/reliability.md)",
+          ("model", "machine", "check", "instructions"), rows)
     rows = []
     for model, f in result["flash"].items():
         prompts = ", ".join(f"{size:,.0f} (of {count})" for count, size in f["prompt_bytes_per_token"].items())

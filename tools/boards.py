@@ -155,8 +155,8 @@ def files(*models, march=None, mpy_cross=None, **more):
 
 
 def count_checks(target, model, heap=HEAP_MAX, tokens=(0, 1, 2)):
-    """{check: instructions of the last of these tokens} for each time at which experts' bytes may be checked; the text is
-    read twice, so that "first" has nothing left to check."""
+    """{check: instructions of the last of these tokens} for each time at which experts' bytes may be checked. The text
+    is read twice, so that "first" has nothing left to check."""
     with Board(target, heap, images.romfs(files(model)), counting=True) as board:
         found = {}
         for check in ("never", "first", "always"):

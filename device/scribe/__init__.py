@@ -11,8 +11,17 @@ import gc
 import os
 import sys
 
-from .library import CHECKS
-from .story import Scribe
+# What compiling leaves behind is collected along the way: else the code that stays is spread over half a megabyte, and
+# a large model finds no room in one piece on either side of it.
+_threshold = gc.threshold() if hasattr(gc, "threshold") else None
+if _threshold is not None:
+    gc.threshold(32768)
+try:
+    from .library import CHECKS
+    from .story import Scribe
+finally:
+    if _threshold is not None:
+        gc.threshold(_threshold)
 
 __version__ = "0.1.0"
 

@@ -8,6 +8,7 @@ from .modelfile import Section
 #: When an expert's CRC-32 is compared: whenever it is read from flash; the first time, and when some of its bytes are
 #: not what they were then; or not at all.
 CHECKS = "always", "first", "never"
+MOST = (1 << 30) - 1  # a larger number would need the heap on a 32-bit board
 SAMPLES = 3  # bytes of an expert that are remembered: enough to see that another file has taken this one's place
 
 
@@ -70,13 +71,13 @@ class Library:
 
     def expert(self, number):
         """Expert `number`'s section, checked. Raises ValueError where it is damaged, OSError where it can't be read."""
-        self.calls = self.calls + 1 & 0x3FFFFFFF  # a larger number would need the heap
+        self.calls = self.calls + 1 if self.calls < MOST else 0
         if self._views is not None:
             buf = self._views[number]
         else:
             slot = self._slot[number]
             if slot >= 0:
-                self.hits = self.hits + 1 & 0x3FFFFFFF
+                self.hits = self.hits + 1 if self.hits < MOST else 0
                 self._used[slot] = self.calls
                 return self._slots[slot]
             slot = self._oldest(number // self._each)

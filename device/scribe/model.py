@@ -5,6 +5,8 @@
     logits = rmsnorm(x) @ head.T
 """
 
+import gc
+
 from . import kernels as k
 from .attention import Attention
 from .buffers import Work, heap_lock, heap_unlock, ints, zeros
@@ -139,7 +141,11 @@ class Model:
         self._embed = section.matrix(vocab, d)
         section.end()
         self.library = Library(file, len(config["recipe"]), check)
-        self.layers = [Layer(file, config, i, self.library) for i in range(len(config["recipe"]))]
+        self.layers = []
+        for i in range(len(config["recipe"])):
+            gc.collect()  # what the last one left behind: its holes are for the small objects of this one
+            self.layers.append(Layer(file, config, i, self.library))
+        gc.collect()
         section = file.section(b"HEAD")
         self._norm = norm(section, d)
         self._norm_buf = section.buf

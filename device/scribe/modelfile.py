@@ -367,7 +367,8 @@ class ModelFile:
         for i in range(self.n_experts):
             at = (self._first + i) * ENTRY
             if bytes(self._table[at : at + 4]) != b"XPRT" or _u32(self._table, at + 12) != self.expert_bytes:
-                self.refuse("section %s: experts must be of one size and last in the file" % self._name(self._first + i))
+                self.refuse("section %s: experts must be of one size and last in the file" % self._name(
+                    self._first + i))
             self._offsets[i] = _u32(self._table, at + 8)
 
     def check_order(self, layers, experts):

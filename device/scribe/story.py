@@ -211,8 +211,8 @@ class Scribe:
     def bookmark(self, path):
         """Save the last story's state, so that `resume=path` goes on with it: a few KB, tied to this model.
 
-        Raises ValueError where there is no unfinished story (one stopped by Ctrl-C stands in the middle of a token, which
-        can't be marked), OSError where the file can't be written.
+        Raises ValueError where there is no unfinished story (one that Ctrl-C stopped stands in the middle of a token
+        and can't be marked), OSError where the file can't be written.
         """
         if not isinstance(path, str):
             raise ValueError("a bookmark needs a file's name, not %r" % (path,))
@@ -228,8 +228,9 @@ class Scribe:
         """Figures of the last story, and of memory.
 
         tokens: written, the end token included; prompt_tokens: read, the beginning token included; tokens_per_second
-        (None without a clock), flash_bytes_per_token and cache_hit_rate, all while writing; ram_bytes and ram: bytes of the model's
-        buffers in all and by part; fork_bytes: about what another story at the same time takes; flash_bytes_opening: bytes read by opening the model; seed;
+        (None without a clock), flash_bytes_per_token and cache_hit_rate, all while writing; ram_bytes and ram: bytes of
+        the model's buffers in all and by part; fork_bytes: about what another story at the same time takes;
+        flash_bytes_opening: bytes read by opening the model; seed;
         stopped_at_context: the story reached the length that the model was trained for, and stopped there.
         """
         m, written = self._model, self._written

@@ -163,7 +163,8 @@ def stories(path):
         fault.set(None, 0)
         again = recovered(lambda: s.write(**STORY)) == whole
         fresh = recovered(lambda: alone.write(**STORY)) == whole
-        print(json.dumps({"at": n, "told": told is None or told == whole, "said": said, "again": again, "fresh": fresh}))
+        told = told is None or told == whole
+        print(json.dumps({"at": n, "told": told, "said": said, "again": again, "fresh": fresh}))
 
 
 def openings(path):

@@ -1,5 +1,5 @@
-# Runs in MicroPython: raises KeyboardInterrupt at the n-th kernel call of a story, for one n after another. Each kernel is
-# replaced by a function that counts and calls it; it allocates nothing, so the heap stays locked as ever.
+# Runs in MicroPython: raises KeyboardInterrupt at the n-th kernel call of a story, for one n after another. Each kernel
+# is replaced by a function that counts and calls it; it allocates nothing, so the heap stays locked as ever.
 import json
 import sys
 

@@ -17,7 +17,8 @@ SCRIPT = pathlib.Path(__file__).parent.parent / "on_device" / "faults_files.py"
 BATCH = 25  # files on disk at a time
 SMALL_HEAP = "230k"  # holds the package, and not the weights of the model that hostile headers are made of
 #: What a size might be said to be.
-ABSURD = (0, 1, -1, 3, 255, 65535, 65536, 2**30, 2**31, 2**32, 2**40, 10**30, 0.5, 1e308, True, None, "", "x", [], {}, [[1]])
+ABSURD = (0, 1, -1, 3, 255, 65535, 65536, 2**30, 2**31, 2**32, 2**40, 10**30, 0.5, 1e308, True, None, "", "x", [],
+          {}, [[1]])
 
 
 class File:
@@ -116,7 +117,8 @@ def tried(folder, files, heapsize="64m", **request):
         asked = {"paths": [str(path) for path in paths[len(results):]], **request}
         (folder / "request.json").write_text(json.dumps(asked))
         try:
-            done = micropython.run(SCRIPT, folder / "request.json", heapsize=heapsize, check=False, timeout=60 + 20 * len(files))
+            done = micropython.run(SCRIPT, folder / "request.json", heapsize=heapsize, check=False,
+                                   timeout=60 + 60 * len(files))
             said, ended = done.stdout, "crash" if done.returncode else "silence"
         except UserError as error:
             said, ended = getattr(error, "output", ""), "hang"
@@ -177,10 +179,11 @@ def hostile_header(file, rng):
         return f"header's {field} {value}", headed(data, **{field: value})
     if kind in (1, 2):  # huge, overlapping, out of order, back to the header: a cycle
         which = rng.choice((3, 4))
-        fields[which] = rng.choice((0, 32, 64, fields[3], fields[4], fields[which] + 64, len(data) - 64, len(data), 2**30,
-                                    2**31, 2**32 - 64, 2**32 - 1))
+        fields[which] = rng.choice((0, 32, 64, fields[3], fields[4], fields[which] + 64, len(data) - 64, len(data),
+                                    2**30, 2**31, 2**32 - 64, 2**32 - 1))
     elif kind == 3:
-        fields[0] = rng.choice((b"CONF", b"TOKN", b"TABL", b"EMBD", b"LAYR", b"HEAD", b"XPRT", b"NONE", b"\xff\xfe\0\0"))
+        fields[0] = rng.choice((b"CONF", b"TOKN", b"TABL", b"EMBD", b"LAYR", b"HEAD", b"XPRT", b"NONE",
+                                b"\xff\xfe\0\0"))
     elif kind == 4:
         fields[rng.choice((1, 2))] = rng.choice((0, 1, 7, 63, 64, 255, 65535))
     else:

@@ -19,15 +19,15 @@ def failing(path, folder, row, on, what, kind, every, first=1, check="first", bl
     """Try a fault of this kind at each `every`-th read."""
     wanted = {"card": CARD, "littlefs": DISK, "fat": DISK}[on].get(kind)
     (folder / "request.json").write_text(json.dumps({
-        "path": str(path), "folder": str(ON_DEVICE), "on": on, "what": what, "kind": kind, "every": every, "first": first,
-        "check": check, "blocks": blocks, "cache": cache}))
+        "path": str(path), "folder": str(ON_DEVICE), "on": on, "what": what, "kind": kind, "every": every,
+        "first": first, "check": check, "blocks": blocks, "cache": cache}))
     done = micropython.run(SCRIPT, folder / "request.json", heapsize="64m", check=False, timeout=None)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     how = f"{path.name} on {on}, {what}, {kind}, check={check}"
     for line in lines:
         if "at" not in line:
             continue
-        # A file system may keep part of what an exception interrupted. That such a story stops is as good as a second try.
+        # A file system may keep part of what an exception interrupted: that such a story stops is good, too.
         said = line["said"] in ((wanted, None, "line") if wanted is None or what == "openings" else (wanted,))
         row.count(line["told"] and line["again"] and line["fresh"] and (said or what == "full"), f"{how}: {line}")
     if done.returncode or not lines or "end" not in lines[-1]:

@@ -15,13 +15,18 @@ from tools.torture import Row, scaled, shipped, small_model
 
 SCRIPT = micropython.ROOT / "tools" / "on_device" / "faults_input.py"
 HELD_OUT = micropython.ROOT / "tests" / "data" / "held_out.txt"
-VALUES = ("-1", "0", "1", "-0.0", "1e-300", "1e300", "0.5", "float('nan')", "float('inf')", "-float('inf')", "'0.8'", "''",
-          "'x\\0y'", "None", "True", "[]", "{}", "()", "(1,)", "(1, 2)", "b'\\xff'", "bytearray(3)", "memoryview(b'ab')",
-          "10**30", "-10**30", "2**31", "2**32", "1.5", "object()", "print", "'default'", "'no/such/file'", "'/'",
-          "'never'", "range(3)", "1j")
+VALUES = ("-1", "0", "1", "-0.0", "1e-300", "1e300", "0.5", "float('nan')", "float('inf')", "-float('inf')", "'0.8'",
+          "''", "'x\\0y'", "None", "True", "[]", "{}", "()", "(1,)", "(1, 2)", "b'\\xff'", "bytearray(3)",
+          "memoryview(b'ab')", "10**30",
+          "-10**30", "2**31", "2**32", "1.5", "object()", "print", "'default'",
+          "'no/such/file'", "'/'", "'never'", "range(3)", "1j")
 NAMES = ("prompt", "temperature", "top_k", "top_p", "seed", "max_tokens", "preset", "slide", "resume", "path", "cache",
          "check", "bookmark", "chat")
-WORDS = ("<|endofstory|>", "<s>", "</s>", "<0x41>", "<unk>", "\u2581", "it's", "\r\n", "\n\n", "  ", "\0", "\ufeff", "\u0301")
+WORDS = ("<|endofstory|>", "<s>", "</s>", "<0x41>", "<unk>", "\u2581", "it's", "\r\n", "\n\n", "  ", "\0", "\ufeff",
+         "\u0301")
+
+COMMANDS = ("/help", "/again", "/stats", "/seed", "/temperature", "/top_k", "/top_p", "/tokens", "/", "/x")
+TYPED = ("", " ", " 7", " -1", " nan", " inf", " 1e9", " 0", " 99999999999999999999", " é", " random", " 0x7")
 
 
 def asked(folder, heapsize="64m", **request):
@@ -60,7 +65,8 @@ def prompts(path, folder, rng, words, count, longest):
     todo = [b"", b"\0", bytes(range(256)), b"<|endofstory|>", b"\xff" * 50, b"\xf0\x9f\xa6", "é🦊".encode(),
             b"a" * longest, rng.randbytes(longest), *(string(rng, words) for _ in range(count))]
     (folder / "prompts").write_text("".join(raw.hex() + "\n" for raw in todo))
-    results = asked(folder, what="prompts", path=str(path), prompts=str(folder / "prompts"), eos=packed.config.eos_token_id)
+    results = asked(folder, what="prompts", path=str(path), prompts=str(folder / "prompts"),
+                    eos=packed.config.eos_token_id)
     for raw, result in zip(todo, [*results, *({"end": "nothing said"},) * (len(todo) - len(results))]):
         wanted = raw.decode("utf-8", "replace")
         # the last character may be the beginning of one that the story's first byte completes
@@ -90,15 +96,15 @@ def chats(path, folder, rng, words, count):
     for _ in range(count):
         keys = b""
         for _ in range(rng.randrange(12)):
-            command = rng.choice(("/help", "/again", "/stats", "/seed", "/temperature", "/top_k", "/top_p", "/tokens", "/", "/x"))
-            value = rng.choice(("", " ", " 7", " -1", " nan", " inf", " 1e9", " 0", " 99999999999999999999", " é", " random", " 0x7"))
+            command, value = rng.choice(COMMANDS), rng.choice(TYPED)
             keys += rng.choice((string(rng, words)[:60], (command + value).encode(),
                                 rng.choice((b"\x1b[A", b"\x1b[B", b"\x1bO", b"\x7f", b"\x15", b"\x1b"))))
             keys += rng.choice((b"\r", b"\n", b"\r\n", b""))
         todo.append(keys.replace(b"\x03", b"").hex())
     results = asked(folder, what="chats", path=str(path), chats=todo)
     for keys, result in zip(todo, [*results, *({"end": "nothing said"},) * (len(todo) - len(results))]):
-        row.count("end" not in result and result["said"] is None and result["same"], f"{bytes.fromhex(keys)!r}: {result}")
+        good = "end" not in result and result["said"] is None and result["same"]
+        row.count(good, f"{bytes.fromhex(keys)!r}: {result}")
     return row
 
 

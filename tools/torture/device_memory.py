@@ -90,7 +90,7 @@ def pieces(path, heap, times):
     done = micropython.run(PIECES.format(path=str(path), times=times), heapsize=heap, timeout=None)
     failed, free = json.loads(done.stdout)
     for n, left in enumerate(free):
-        row.count(left >= free[min(2, len(free) - 1)] - 1024 and not failed, f"round {n}: {left} free, not {free[2]}; {failed} failed")
+        row.count(left >= free[2] - 1024 and not failed, f"round {n}: {left} free, not {free[2]}; {failed} failed")
     return row
 
 
