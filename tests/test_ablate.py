@@ -48,9 +48,9 @@ class Trainer:
         folder = ablate.pathlib.Path(command[command.index("--out") + 1])
         folder.mkdir(parents=True, exist_ok=True)
         if self.status == 0:
-            bits = 1 + len(self.commands) / 10
-            (folder / "log.jsonl").write_text(json.dumps(
-                {"tokens": 999, "bits_per_byte": bits, "nats_per_token": 2.0, "load_max_over_mean": [1.2, 1.5]}) + "\n")
+            entry = {"tokens": 999, "bits_per_byte": 9, "rounded_bits_per_byte": 1 + len(self.commands) / 10,
+                     "load_max_over_mean": [1.2, 1.5]}
+            (folder / "log.jsonl").write_text(json.dumps(entry) + "\n")
         else:
             (folder / "resume").mkdir(exist_ok=True)
         return subprocess.CompletedProcess(command, self.status)
@@ -94,11 +94,15 @@ def test_it_goes_on_where_it_stopped(folder, monkeypatch, capsys, plots):
     assert "differ by 0.2000 bits per byte at most, 0.2000 on average" in text
     assert "| all recurrent, dense | 90% | 50% |" in text
     assert "<svg" in (folder / "bytes.svg").read_text()
+    assert run(folder, "--only", "hybrid", "all-S", "all-A", "--again") == 0 and len(trainer.commands) == 4
+    assert sorted(r["variant"] for r in json.loads((folder / "bytes.json").read_text())["runs"]) == ["all-S"] * 2 + [
+        "hybrid"] * 2
     assert run(folder, "--table") == 0 and (folder / "bytes.md").read_text() == text
     assert run(folder, "--only", "all-A", "--lr", "1e-3") == 2
     assert "other settings" in capsys.readouterr().err
     runs = json.loads((folder / "bytes.json").read_text())["runs"]
-    assert len(runs) == 4 and runs[0]["ram_bytes"] == ablate.ram(config) and runs[0]["load_max_over_mean"] == 1.5
+    assert len(runs) == 4 and runs[0]["bits_per_byte"] == 9 and runs[0]["load_max_over_mean"] == 1.5
+    assert runs[0]["ram_bytes"] == ablate.ram(config)
     assert not list(folder.glob("*.partial"))
 
 
@@ -145,7 +149,8 @@ def test_a_real_run(folder, monkeypatch, plots):
     words = "the cat sat on a mat and then it ran off to find the small red hen who had been out in the rain".split()
     text = "\n<|endofstory|>\n".join(
         ". ".join(" ".join(words[(i * j) % 17:]).capitalize() for j in range(1, 4)) + "." for i in range(1, 60))
-    named = 'She said, "Lily, Mia, see the red and the blue hen."\n' * 600  # so that names begin with tokens of their own
+    # so that names begin with tokens of their own
+    named = 'She said, "Lily, Mia, see the red and the blue hen."\n' * 600
     (folder / "a.txt").write_text(f"{text}\n<|endofstory|>\n{named}")
     (folder / "runs" / "tokenizer.json").unlink()
     monkeypatch.setattr(ablate, "BASE", small)

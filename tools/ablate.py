@@ -160,24 +160,25 @@ def trained(folder, tokens):
     return entry if entry.get("tokens", 0) >= tokens and entry.get("bits_per_byte") is not None else None
 
 
-def one(args, name, seed):
-    """Train (or go on with) one run, measure it, and return its entry of docs/bytes.json. Raises UserError."""
+def train(args, name, seed, folder):
+    """Train (or go on with) one run until it is finished. Raises UserError."""
+    done = subprocess.run(train_command(args, name, seed, folder, shared_tokenizer(args)), cwd=ROOT)
+    if done.returncode == 130:
+        raise KeyboardInterrupt
+    if done.returncode:
+        raise UserError(f"{folder}: training ended with status {done.returncode}; start the same command again")
+    if trained(folder, args.tokens) is None:
+        raise UserError(f"{folder}: training ended without a last measurement on {args.valid}")
+
+
+def measure(args, name, seed, folder):
+    """The entry of docs/bytes.json of a finished run. Raises UserError."""
     from tools import recall
 
-    folder = args.runs / f"{name}-{seed}"
-    if not trained(folder, args.tokens):
-        done = subprocess.run(train_command(args, name, seed, folder, shared_tokenizer(args)), cwd=ROOT)
-        if done.returncode == 130:
-            raise KeyboardInterrupt
-        if done.returncode:
-            raise UserError(f"{folder}: training ended with status {done.returncode}; start the same command again")
     entry = trained(folder, args.tokens)
-    if entry is None:
-        raise UserError(f"{folder}: training ended without a last measurement on {args.valid}")
-    config = VARIANTS[name].config()
-    load = entry.get("load_max_over_mean")
+    config, load = VARIANTS[name].config(), entry.get("load_max_over_mean")
     return {"variant": name, "seed": seed, "settings": settings(args), "config": config.shape(), **facts(config),
-            "bits_per_byte": entry["bits_per_byte"], "nats_per_token": entry["nats_per_token"],
+            "bits_per_byte": entry["bits_per_byte"], "rounded_bits_per_byte": entry.get("rounded_bits_per_byte"),
             "load_max_over_mean": max(load) if load else None,
             "recall": recall.measure(folder, args.valid, texts=args.recall_texts)}
 
@@ -210,6 +211,12 @@ def in_kib(size):
     return f"{size / 1024:,.1f}"
 
 
+def bits(run):
+    """Bits per byte of a run: with its weights rounded as in a packed file, where the trainer measured that."""
+    rounded = run.get("rounded_bits_per_byte")
+    return run["bits_per_byte"] if rounded is None else rounded
+
+
 def quality_table(runs, names):
     """[header, rows ...] of the variants that have a run."""
     rows = [("variant", "recipe", "window", "d_ff", "RAM, KiB", "flash a token, KiB", "file, KiB", "parameters",
@@ -217,12 +224,12 @@ def quality_table(runs, names):
     for name in names:
         found = of(runs, name)
         if found:
-            run, bits = found[0], [r["bits_per_byte"] for r in found]
+            run, values = found[0], [bits(r) for r in found]
             c = run["config"]
             rows.append((VARIANTS[name].title, c["recipe"], c["window"] if "A" in c["recipe"] else "", c["d_ff"],
                          in_kib(run["ram_bytes"]), in_kib(run["flash_bytes_per_token"]), in_kib(run["file_bytes"]),
-                         f"{run['parameters']['total']:,}", ", ".join(f"{b:.4f}" for b in bits),
-                         f"{np.mean(bits):.4f}"))
+                         f"{run['parameters']['total']:,}", ", ".join(f"{b:.4f}" for b in values),
+                         f"{np.mean(values):.4f}"))
     return rows
 
 
@@ -241,8 +248,7 @@ def recall_rows(runs, names, kind):
 
 def noise(runs):
     """(largest, mean) difference of bits per byte between two seeds of one variant, or None."""
-    gaps = [max(b) - min(b) for name in VARIANTS
-            if len(b := [run["bits_per_byte"] for run in of(runs, name)]) > 1]
+    gaps = [max(values) - min(values) for name in VARIANTS if len(values := [bits(run) for run in of(runs, name)]) > 1]
     return (max(gaps), float(np.mean(gaps))) if gaps else None
 
 
@@ -252,8 +258,8 @@ def tables(runs):
         return "No run has been made yet: `python -m tools.ablate --help`.\n"
     s = runs[0]["settings"]
     parts = [f"{len(runs)} runs of {s['tokens']:,} tokens each ({', '.join(s['corpus'])}; rows of {s['seq']}, "
-             f"{s['batch']} a step, rate {s['lr']:g}), measured on {s['valid']} in float. RAM: the model's own "
-             "buffers, as `tools.budget` counts them."]
+             f"{s['batch']} a step, rate {s['lr']:g}), measured on {s['valid']}, weights rounded as packing "
+             "rounds them. RAM: the model's own buffers, as `tools.budget` counts them."]
     gap = noise(runs)
     parts.append(f"Two seeds of one variant differ by {gap[0]:.4f} bits per byte at most, {gap[1]:.4f} on average: a "
                  "smaller difference between variants says nothing." if gap else
@@ -297,8 +303,8 @@ def draw(runs):
     def figure(colours):
         drawing, (left, right) = plots.subplots(0.26 * len(names) + 2, 2)
         for row, name in enumerate(names):
-            bits = [run["bits_per_byte"] for run in of(runs, name)]
-            left.plot(bits, [row] * len(bits), "o-", color=colours["integer"])
+            values = [bits(run) for run in of(runs, name)]
+            left.plot(values, [row] * len(values), "o-", color=colours["integer"])
         left.set(yticks=range(len(names)), xlabel="bits per byte, a dot a seed")
         left.set_yticklabels([VARIANTS[name].title for name in names], fontsize=8)
         left.invert_yaxis()
@@ -347,6 +353,7 @@ def parser():
     p.add_argument("--dropout", type=float, default=0.0)
     p.add_argument("--recall-texts", type=int, default=10, metavar="N", help="for each name (default %(default)s)")
     p.add_argument("--docs", type=pathlib.Path, default=DOCS, help="folder of bytes.json, bytes.md and bytes.svg")
+    p.add_argument("--again", action="store_true", help="train nothing; measure what is finished once more")
     p.add_argument("--list", action="store_true", help="print the runs with their sizes, and stop")
     p.add_argument("--table", action="store_true", help="write the page and the plot from bytes.json, and stop")
     return p
@@ -390,13 +397,17 @@ def main(argv=None):
               and (not args.seeds or seed in args.seeds)]
     same_settings(args)
     for number, (name, seed) in enumerate(wanted, 1):
-        if any((run["variant"], run["seed"]) == (name, seed) for run in runs):
+        folder, before = args.runs / f"{name}-{seed}", [r for r in runs if (r["variant"], r["seed"]) == (name, seed)]
+        finished = trained(folder, args.tokens) is not None
+        if (not finished if args.again else before):
             continue
         print(f"{number} of {len(wanted)}: {name}, seed {seed}", flush=True)
-        runs.append(one(args, name, seed))
+        if not finished:
+            train(args, name, seed, folder)
+        runs = [run for run in runs if run not in before] + [measure(args, name, seed, folder)]
         write(results, json.dumps({"runs": runs}, indent=1) + "\n")
         show(runs, args.docs)
-        print(f"{name}, seed {seed}: {runs[-1]['bits_per_byte']:.4f} bits per byte", flush=True)
+        print(f"{name}, seed {seed}: {bits(runs[-1]):.4f} bits per byte", flush=True)
     return 0
 
 

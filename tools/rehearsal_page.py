@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 
 import numpy as np
 
@@ -136,19 +137,13 @@ def attention_of(engine, tokens, at):
 
 def choose_word(names, word=None):
     """Place of the token whose attention is shown: the last token of the last `word`, or None where it is not there;
-    without a word, the last name that was there before (a capital, not first in its sentence), else the last token."""
-    if word is not None:
-        for i in range(len(names) - 1, -1, -1):
-            for j in range(i + 1, min(i + 12, len(names)) + 1):
-                if names[i].strip() and "".join(names[i:j]).strip() == word:
-                    return j - 1
-        return None
-    stripped = [name.strip() for name in names]
-    for i in range(len(names) - 1, 0, -1):
-        name, before = stripped[i], stripped[i - 1]
-        if len(name) > 2 and name.istitle() and name in stripped[:i] and before[-1:] not in (".", "!", "?", '"', ""):
-            return i
-    return len(names) - 1
+    without a word, of the last name that was there before (a capital in the middle of a sentence), else the last."""
+    text, ends = "".join(names), np.cumsum([len(name) for name in names])
+    pattern = r"(?<=[a-z,] )[A-Z][a-z]+" if word is None else rf"(?<!\w){re.escape(word)}(?!\w)"
+    for found in reversed(list(re.finditer(pattern, text))):
+        if word is not None or re.search(rf"\b{found[0]}\b", text[: found.start()]):
+            return int(np.searchsorted(ends, found.end()))
+    return len(names) - 1 if word is None else None
 
 
 def page(name, digest, text, packed, model, engine, reading, found, checked, word=None):
@@ -228,7 +223,8 @@ def page(name, digest, text, packed, model, engine, reading, found, checked, wor
             plots.looked(weights, labels, keys), "Heat map of attention heads by token for the word "
             f"{names[at].strip()}. Most looked at: " + ", ".join(
                 f"{label}: {key.strip() or 'space'} {share:.2f}" for label, key, share in peak),
-            f"Where each attention head looked when it read “{names[at].strip()}”, the last column.")]
+            f"Where each attention head looked when it read “{names[at].strip()}”, the last column, in “"
+            f"{''.join(names[max(0, at - 6) : at + 1]).strip()}”.")]
     if found["flash"]:
         parts += ["<h2>Flash</h2>", flash_part(reading, found, model)]
     memory = found["memory"]

@@ -128,7 +128,7 @@ def along(kl, names, marked):
 
     def draw(colours):
         figure, axes = subplots(3.4)
-        axes.bar(np.arange(len(kl)), kl, 1.0, color=colours["integer"])
+        axes.vlines(np.arange(len(kl)), 0, kl, color=colours["integer"], linewidth=max(1.0, 400 / len(kl)))
         for number, i in enumerate(sorted(marked)):
             axes.annotate(literal(names[i]), (i, kl[i]), xytext=(0, 4 + 10 * (number % 2)), textcoords="offset points",
                           ha="center", fontsize=8, color=colours["standin"])
@@ -136,7 +136,7 @@ def along(kl, names, marked):
         axes.set(xlabel="token", ylabel="KL divergence, nats", xlim=(-0.5, len(kl) - 0.5))
         axes.margins(y=0.15)
         axes.grid(axis="y")
-        axes.legend()
+        axes.legend(loc="upper right")
         return figure
 
     return draw
