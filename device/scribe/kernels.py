@@ -91,7 +91,7 @@ def _choose():
     t = cases.made_up_tables()
     chosen = _Set()
     why = []
-    modules = []  # the fastest first
+    modules: list = []  # the fastest first
     for family in FAMILIES:
         try:
             modules.insert(0, __import__(__name__[: -len("kernels")] + family, None, None, ("NAME",)))
