@@ -71,55 +71,44 @@ def _forget(module):
         pass
 
 
-def differing(kernels, names, t=None, seeds=SEEDS):
-    """Of `names`, the kernels that differ from their plain twins (or fail) on random and extreme inputs."""
-    from . import kernel_cases as cases
-
-    twins = _twins()
-    if t is None:
-        t = cases.made_up_tables()
-    wrong = []
-    for kernel in names:
-        case = cases.CASES.get(kernel)
-        for seed in range(1, seeds + 1) if case else ():
-            try:
-                same = case(twins, cases.Random(seed), t) == case(kernels, cases.Random(seed), t)  # type: ignore[misc]
-            except MemoryError:
-                raise
-            except Exception:
-                same = False
-            if not same:
-                wrong.append(kernel)
-                break
-    _forget(cases)
-    return wrong
+def _same(kernels, kernel, cases, t, seeds):
+    """Whether a kernel of `kernels` equals its plain twin on random and extreme inputs."""
+    twins, case = _twins(), cases.CASES[kernel]
+    for seed in range(1, seeds + 1):
+        try:
+            if case(twins, cases.Random(seed), t) != case(kernels, cases.Random(seed), t):
+                return False
+        except MemoryError:
+            raise
+        except Exception:
+            return False
+    return True
 
 
 def _choose():
     from . import kernel_cases as cases
 
-    names = cases.NAMES
+    t = cases.made_up_tables()
     chosen = _Set()
     why = []
-    for kernel in names:
-        setattr(chosen, kernel, getattr(_plain, kernel))
-        chosen.family[kernel] = "plain"
+    modules: list = []  # the fastest first
     for family in FAMILIES:
         try:
-            module = __import__(__name__[: -len("kernels")] + family, None, None, ("NAME",))
+            modules.insert(0, __import__(__name__[: -len("kernels")] + family, None, None, ("NAME",)))
         except (ImportError, SyntaxError, ValueError, TypeError, NotImplementedError) as error:
             why.append("%s: %s" % (family, error))  # no such emitter in this firmware, or another processor's
-            continue
-        before = {}
-        for kernel in names:
-            if hasattr(module, kernel):
-                before[kernel] = getattr(chosen, kernel), chosen.family[kernel]
+    for kernel in cases.NAMES:
+        setattr(chosen, kernel, getattr(_plain, kernel))
+        chosen.family[kernel] = "plain"
+        for module in modules:
+            if not hasattr(module, kernel):
+                continue
+            if _same(module, kernel, cases, t, SEEDS):
                 setattr(chosen, kernel, getattr(module, kernel))
                 chosen.family[kernel] = module.NAME
-        for kernel in differing(chosen, before):
+                break
             print("kernels: %s's %s is wrong on this board, so it is not used" % (module.NAME, kernel))
-            function, chosen.family[kernel] = before[kernel]
-            setattr(chosen, kernel, function)
+    _forget(cases)
     return chosen, why
 
 
@@ -138,6 +127,17 @@ def _publish(chosen, why):
         _forget(_plain)
         del space["_plain"]
     gc.collect()
+
+
+def differing(kernels, names, t=None, seeds=SEEDS):
+    """Of `names`, the kernels that differ from their plain twins (or fail) on random and extreme inputs."""
+    from . import kernel_cases as cases
+
+    if t is None:
+        t = cases.made_up_tables()
+    wrong = [kernel for kernel in names if not _same(kernels, kernel, cases, t, seeds)]
+    _forget(cases)
+    return wrong
 
 
 def check(t=None, seeds=SEEDS):

@@ -10,8 +10,8 @@ CALL = 250000
 def linear(*matrices):
     """The calls of `k.linear` that multiply one input by some matrices (descriptors by `Section.matrix`, all of one
     width), so that their results lie one after the other: a tuple of its `d`s. Most often it is one call."""
-    calls, room = [], 0
-    out = 0
+    calls: list = []
+    room = out = 0
     for matrix in matrices:
         for begin, part in _parts(matrix):
             size = part[k.ROWS] * part[k.PADDED]

@@ -107,7 +107,7 @@ class ModelFile:
     def __init__(self, path):
         self.path = path
         self._bytes = self._megabytes = 0
-        self._head = None
+        self._head = b""
         self._file = None
         try:
             self._file = open(path, "rb")
@@ -177,7 +177,7 @@ class ModelFile:
         """Read through a littlefs of our own on the board's flash, where the file is there too: it reads 4 bytes to
         find a file's next block, a stock one 32, which for an expert adds up to 7% of its bytes (docs/layouts.md)."""
         try:
-            fs = VfsLfs2(_flash(), readsize=4, progsize=256)  # type: ignore[misc]
+            fs = VfsLfs2(_flash(), readsize=4, progsize=256)  # type: ignore[abstract]
         except (AttributeError, ImportError, MemoryError, OSError, TypeError, ValueError):
             return  # no such flash, or not littlefs
         path = self.path if self.path[0] == "/" else os.getcwd().rstrip("/") + "/" + self.path
@@ -186,7 +186,7 @@ class ModelFile:
                 file = fs.open(name, "rb")
             except (MemoryError, OSError):
                 continue
-            if file.read(HEADER) == bytes(self._head):  # the same CRC-32 of everything: the same file, or as good
+            if file.read(HEADER) == self._head:  # the same CRC-32 of everything: the same file, or as good
                 self._file.close()
                 self._file = file
                 return
@@ -229,7 +229,7 @@ class ModelFile:
             self._unreadable(error.errno)
         if size < HEADER:
             self.refuse("not a packed Scribe model")
-        self._head = head = self._get(0, HEADER)
+        self._head = head = bytes(self._get(0, HEADER))
         if bytes(head[:8]) != MAGIC:
             self.refuse("not a packed Scribe model")
         if binascii.crc32(head[: HEADER - 4]) != _u32(head, HEADER - 4):
