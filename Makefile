@@ -24,7 +24,7 @@ PORT ?=
 BOARD ?=
 ARGS ?=
 
-.PHONY: help setup story chat deploy test parity torture types boards board-test train pack rehearse bench budget layouts clean
+.PHONY: help setup story chat deploy test parity torture types boards board-test train pack rehearse bench budget layouts lock audit clean
 # A recursive variable given on the command line would be exported expanded, whatever is in it.
 unexport MODEL PROMPT SEED TEMPERATURE TOP_K TOP_P TOKENS PRESET PORT BOARD ARGS
 
@@ -96,6 +96,12 @@ budget: $(VENV)/.ready ## say where every byte of a model goes and whether it fi
 layouts: $(VENV)/.ready ## measure what the layout of a model on littlefs costs, and write docs/layouts.md
 	@$(RUN) tools.layouts $(ARGS)
 
+lock: $(VENV)/.ready ## pin requirements*.in, and all that they need, with hashes (requirements*.txt)
+	@$(RUN) tools.lock
+
+audit: $(VENV)/.ready ## ask whether a weakness is known in anything that requirements*.txt installs
+	@$(RUN) tools.lock --audit
+
 clean: ## remove build output and caches (.venv, weights and training runs stay)
 	rm -rf build .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
@@ -106,15 +112,16 @@ $(VENV)/.ready: requirements.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments; install its venv package (Debian, Ubuntu: apt install python3-venv)" >&2; exit 2; }
 	@echo "Installing requirements.txt into $(VENV) (once) ..." >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) -r requirements.txt
+	@$(PIP) --require-hashes -r requirements.txt
 	@touch $@
 
 $(VENV)/.ready-plots: requirements-plots.txt $(VENV)/.ready
 	@echo "Installing requirements-plots.txt into $(VENV) (once) ..." >&2
-	@$(PIP) -r requirements-plots.txt
+	@$(PIP) --require-hashes -r requirements-plots.txt
 	@touch $@
 
-$(VENV)/.ready-train: requirements-train.txt $(VENV)/.ready
-	@echo "Installing requirements-train.txt into $(VENV) (once; PyTorch is large) ..." >&2
-	@$(PIP) -r requirements-train.txt
+$(VENV)/.ready-train: requirements-train.txt requirements-torch.txt $(VENV)/.ready
+	@echo "Installing requirements-train.txt and -torch.txt into $(VENV) (once; PyTorch is large) ..." >&2
+	@$(PIP) --require-hashes -r requirements-train.txt
+	@$(PIP) -r requirements-torch.txt
 	@touch $@

@@ -8,6 +8,7 @@ import collections
 import importlib.util
 import os
 import pathlib
+import socket
 
 import pytest
 
@@ -19,7 +20,7 @@ DECLARED = "left out: "
 #: marker: (is it there?, what is left out, how to have it)
 NEEDS = {
     "training": (lambda config: importlib.util.find_spec("torch") is not None,
-                 "training tests", "pip install -r requirements-train.txt, or: make train ARGS=--help"),
+                 "training tests", "make train ARGS=--help"),
     "ci": (lambda config: CI or "ci" in config.option.markexpr.split(), "tests that need root or minutes",
            "CI=true make test, or: make test ARGS='-m ci'"),
 }
@@ -61,6 +62,36 @@ def micropython(leave_out):
             pytest.fail(f"{error}\n{error.traceback}")
 
     return run
+
+
+def _local(address):
+    """Whether an address that a socket is to connect to is on this machine."""
+    return not isinstance(address, tuple) or str(address[0]) in ("localhost", "::1", "") or str(
+        address[0]).startswith("127.")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline():
+    """No test opens a connection to another machine, nor asks for another's name."""
+    patch = pytest.MonkeyPatch()
+    look_up = socket.getaddrinfo
+
+    def refuse(address):
+        raise OSError(f"tests open no connection to {address}")
+
+    class Local(socket.socket):
+        def connect(self, address):
+            return super().connect(address) if _local(address) else refuse(address)
+
+        def connect_ex(self, address):
+            return super().connect_ex(address) if _local(address) else refuse(address)
+
+    patch.setattr(socket, "socket", Local)
+    patch.setattr(socket, "getaddrinfo",
+                  lambda host, *rest, **more: look_up(host, *rest, **more) if _local((host,)) or host is None
+                  else refuse(host))
+    yield
+    patch.undo()
 
 
 @pytest.fixture(scope="session")

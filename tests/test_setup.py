@@ -1,15 +1,17 @@
 """What a user meets first: the pinned requirements, the Makefile's commands, and the story tool's mistakes."""
 
+import ast
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from tools import micropython as mp
-from tools import story
+from tools import lock, story
 from tools.errors import UserError
 
 ROOT = mp.ROOT
@@ -40,13 +42,86 @@ def fake(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-train.txt", "requirements-plots.txt"])
-def test_requirements_are_pinned(name):
-    lines = [line.split("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
-    lines = [line for line in lines if line]
-    assert lines
-    for line in lines:
-        assert re.fullmatch(r'[A-Za-z0-9_.-]+==[A-Za-z0-9.]+( *; *python_version [<>=]+ "3\.\d+")?', line), line
+@pytest.mark.parametrize("name", lock.NAMES)
+def test_requirements_are_locked(name):
+    """Every package that a requirements file installs has exact versions and hashes, and is what its .in file asks for."""
+    packages = lock.blocks(ROOT / f"{name}.txt")
+    assert packages
+    for package, block in packages.items():
+        for version in re.split(rf"^(?={re.escape(package)}==)", block, flags=re.M)[1:]:
+            first, *hashes = [line.rstrip("\\ ") for line in version.splitlines()]
+            assert re.fullmatch(r"[a-z0-9-]+==[A-Za-z0-9.]+( ; .+)?", first), first
+            assert hashes and all(re.fullmatch(r" {4}--hash=sha256:[0-9a-f]{64}", each) for each in hashes), first
+    asked = [line.split("#")[0].strip() for line in (ROOT / f"{name}.in").read_text().splitlines()]
+    for package, _, version in (line.partition(";")[0].strip().partition("==") for line in asked if line):
+        assert re.search(rf"^{package}=={re.escape(version)}", packages[package], re.M) if version else packages[package]
+
+
+def test_only_pytorch_has_no_hash():
+    """Every index has builds of its own, which requirements-torch.txt says."""
+    locked = {f"{name}.txt" for name in lock.NAMES}
+    assert {path.name for path in ROOT.glob("requirements*.txt")} - locked == {"requirements-torch.txt"}
+    lines = (ROOT / "requirements-torch.txt").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["torch==2.13.0"]
+    assert (ROOT / "Makefile").read_text().count("--require-hashes") == 3
+
+
+def tracked():
+    """Paths of the files that git keeps, or, without git, of the project's own folders."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        return [ROOT / name for name in done.stdout.split("\0") if name]
+    folders = ("device", "tools", "tests", "docs", ".ci")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+
+
+def test_nothing_is_unpickled():
+    """A pickle runs code when it is read. Models are safetensors, llama2.c's files and our own; arrays are .npz."""
+    modules, found, count = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "cloudpickle"}, [], 0
+    for path in tracked():
+        if path.suffix != ".py" or not path.is_file():
+            continue
+        count += 1
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            bad = any(name.partition(".")[0] in modules for name in names)
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                bad = called in ("torch.load", "torch.save", "torch.jit.load", "torch.hub.load")
+                bad = bad or any(each.arg == "allow_pickle" and ast.unparse(each.value) != "False"
+                                 for each in node.keywords)  # NumPy's own default is False
+            if bad:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert count > 80 and not found, found
+    weights = [path.suffix for path in tracked() if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".npy", ".npz")]
+    assert weights == [".bin"]  # llama2.c's tokenizer
+
+
+def test_no_test_reaches_the_network():
+    """tests/conftest.py lets sockets be opened to this machine only."""
+    for address in (("192.0.2.1", 80), ("example.org", 443)):
+        with pytest.raises(OSError, match="tests open no connection to"):
+            socket.create_connection(address, timeout=1)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        with socket.create_connection(server.getsockname(), timeout=5):
+            pass
+
+
+@pytest.mark.ci
+def test_a_story_and_the_reference_need_no_network(leave_out):
+    """In a network namespace of their own, where there is not even a loopback."""
+    alone = ["unshare", "--net", "--map-root-user"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True).returncode:
+        leave_out("runs without a network", "a Linux where unshare --net works")
+    done = subprocess.run([*alone, sys.executable, "-m", "tools.story", "--model=stories260K", "--seed=3", "--tokens=20"],
+                          cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("Once upon a time"), done.stderr
+    done = subprocess.run([*alone, sys.executable, "-m", "pytest", "tests/test_references.py", "tests/test_tokenizer.py",
+                           "-p", "no:cacheprovider"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_help_lists_every_target():

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 # Said in the way tests/conftest.py declares what is left out.
-LEFT_OUT = "left out: training tests (pip install -r requirements-train.txt, or: make train ARGS=--help)"
+LEFT_OUT = "left out: training tests (make train ARGS=--help)"
 torch = pytest.importorskip("torch", reason=LEFT_OUT)
 for name in ("safetensors", "tokenizers", "tqdm", "matplotlib", "numpy"):
     pytest.importorskip(name, reason=LEFT_OUT)

@@ -13,7 +13,7 @@ from tools import firmware, romfs
 from tools import micropython as mp
 from tools.errors import UserError
 from tools.package import sources
-from tools.typecheck import pip_install
+from tools.lock import pip_install
 
 DEVICE = mp.ROOT / "device"
 MODULES = {path.stem: ast.parse(path.read_text()) for path in sorted((DEVICE / "scribe").glob("*.py"))}

@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError as error:
     if __name__ != "__main__":
         raise
-    print(f"error: training needs {error.name}; install it with: python -m pip install -r requirements-train.txt",
+    print(f"error: training needs {error.name}; install it with: make .venv/.ready-train",
           file=sys.stderr)
     sys.exit(2)
 

@@ -1,8 +1,8 @@
 """Check the board's code with mypy against MicroPython's stubs, a port at a time.
 
-Stubs and mypy come from PyPI, exact versions (requirements-types.txt), into folders under build/types. The stubs say
-what builtins and the standard library have on a board, so a module or method that MicroPython lacks is an error, and
-they know viper's pointer types.
+Stubs and mypy come from PyPI, exact versions and hashes (requirements-types.txt), into folders under build/types. The
+stubs say what builtins and the standard library have on a board, so a module or method that MicroPython lacks is an
+error, and they know viper's pointer types.
 """
 
 import ast
@@ -10,10 +10,10 @@ import hashlib
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
+from tools import lock
 from tools.errors import Parser, UserError, command
 from tools.micropython import ROOT
 
@@ -21,33 +21,17 @@ REQUIREMENTS = ROOT / "requirements-types.txt"
 CONFIG = ROOT / "tools" / "typecheck.ini"
 BUILD = ROOT / "build" / "types"
 PORTS = ("rp2", "esp32")
-
-
-def pip_install(requirement, folder, *options):
-    """A package from PyPI in a folder of its own (once; a broken-off install leaves nothing there)."""
-    if folder.exists():
-        return folder
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "-qq", "--no-input", "--disable-pip-version-check",
-                           "--no-compile", "--target", str(part), *options, requirement],
-                          capture_output=True, text=True)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["pip failed"]
-        raise UserError(f"{requirement} can't be installed here: {said[-1].strip()}")
-    part.rename(folder)
-    return folder
+STANDARD = "micropython-stdlib-stubs"  # of every port
 
 
 def installed():
     """{"mypy" or a port: folder} of what requirements-types.txt lists."""
-    folders = {}
-    for line in REQUIREMENTS.read_text().splitlines():
-        match = re.fullmatch(r"(?:micropython-(\w+)-stubs|(mypy))==\S+", line)
-        if match:
-            key = hashlib.sha256((line + sys.version).encode()).hexdigest()[:10]
-            folders[match[1] or match[2]] = pip_install(line, BUILD / f"{match[1] or match[2]}-{key}")
-    return folders
+    packages = lock.blocks(REQUIREMENTS)
+    stubs = [name for name in packages if name.startswith("micropython-")]
+    wanted = {port: [f"micropython-{port}-stubs", STANDARD] for port in PORTS}
+    wanted["mypy"] = [name for name in packages if name not in stubs]
+    key = hashlib.sha256((REQUIREMENTS.read_text() + sys.version).encode()).hexdigest()[:10]
+    return {name: lock.install(REQUIREMENTS, names, BUILD / f"{name}-{key}") for name, names in wanted.items()}
 
 
 def _assembler(path):
