@@ -4,6 +4,7 @@ Only counts that repeat: instructions (QEMU's of each firmware that `make boards
 bytes read, bytes of heap, hit rates. Seconds only of training, as a ratio of two ways in one run.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -235,13 +236,13 @@ def show(result):
     table("Heap taken by a token, bytes", ("model", "step and draw", "with the text that `stream` yields"), rows)
     if result.get("training"):
         r = result["training"]
-        print(f"\nTraining {r['recipe']}, {r['rows']} texts of {r['length']} tokens: {r['ratio']} times as many tokens a "
-              "second as with a scan that autograd follows")
+        print(f"\nTraining {r['recipe']}, {r['rows']} texts of {r['length']} tokens: {r['ratio']} times as many "
+              "tokens a second as with a scan that autograd follows")
     rows = [(model, board, f"{e['processor']}, {e['megahertz']} MHz", e["stands_for_it"], f"{e['instructions']:,}",
              "{} to {}".format(*e["tokens_per_second"]) if e["fits"] else "; ".join(e["why_not"]))
             for model, chips in result["estimates"].items() for board, e in chips.items()]
-    table("Tokens a second, ESTIMATED (docs/bench.md has what is assumed)",
-          ("model", "board", "processor", "counted on", "instructions", "tokens a second, or why it does not fit"), rows)
+    table("Tokens a second, ESTIMATED (docs/bench.md has what is assumed)", (
+        "model", "board", "processor", "counted on", "instructions", "tokens a second, or why it does not fit"), rows)
 
 
 @command
@@ -249,6 +250,8 @@ def main(argv=None):
     parser = Parser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
     parser.add_argument("--tokens", type=int, default=512, help="of held-out text for reads and hits")
+    parser.add_argument("--training", action=argparse.BooleanOptionalAction, default=True,
+                        help="compare training with a naive scan (minutes; needs PyTorch)")
     args = parser.parse_args(argv)
     if not 256 <= args.tokens <= 1_000_000:
         raise UserError("--tokens must be from 256 to a million")
@@ -258,7 +261,8 @@ def main(argv=None):
     result = measure(models, args.tokens)
     merge_boards(result, models)
     try:
-        result["training"] = training()
+        if args.training:
+            result["training"] = training()
     except UserError as error:
         print(f"left out: training ({error})")
     show(result)

@@ -1,5 +1,5 @@
-# Runs in MicroPython: counts bytes and experts read, and bytes of heap, for tools/bench.py. Prints one JSON object. argv: model, token ids
-# as a file of uint16.
+# Runs in MicroPython: counts bytes and experts read, and bytes of heap, for tools/bench.py. Prints one JSON object.
+# argv: model, token ids as a file of uint16.
 import gc
 import json
 import sys
@@ -51,7 +51,8 @@ def main():
     ModelFile._fill = fill
     opening = model.file.bytes_read
     state = State(model)
-    result = {"opening": opening, "reads": reads[0], "heap": heap(sys.argv[1]), "expert": model.file.expert_bytes, "layers": len(model.layers), "prompt": {}, "cache": {}}
+    result = {"opening": opening, "reads": reads[0], "heap": heap(sys.argv[1]), "expert": model.file.expert_bytes,
+              "layers": len(model.layers), "prompt": {}, "cache": {}}
 
     def read(count):
         state.reset()
