@@ -1,9 +1,10 @@
 """Count what the board's code costs: `make bench`. Prints tables and writes build/bench.json (docs/bench.md).
 
 Only counts that repeat: instructions (QEMU's of each firmware that `make boards` built, valgrind's on this computer),
-bytes read, bytes of heap, hit rates. No seconds.
+bytes read, bytes of heap, hit rates. Seconds only of training, as a ratio of two ways in one run.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -15,12 +16,17 @@ import tempfile
 
 import numpy as np
 
+from tools import budget, counts
 from tools.errors import Parser, UserError, command
+from tools.estimate import estimates
 from tools.fileformat import Packed
 from tools.micropython import PATH, ROOT, micropython, run
 from tools.parity import held_out
 
-SCRIPT = pathlib.Path(__file__).parent / "on_device" / "bench.py"
+ON_DEVICE = pathlib.Path(__file__).parent / "on_device"
+#: Mounts of littlefs: readsize and progsize.
+MOUNTS = {"rp2": (32, 256), "esp32": (32, 32)}
+MEGAHERTZ = 150  # at which docs/kernels.md promises how soon Ctrl-C is seen
 OUTPUT = ROOT / "build" / "bench.json"
 #: Multiplies a random matrix `rows` times; the slope between two counts is the cost of a row.
 MATVEC = """
@@ -33,12 +39,10 @@ weights = rows * cols * bits // 8
 buf = bytearray(weights + 2 * rows * groups)
 for i in range(len(buf)):
     buf[i] = i * 37 & 127
-d = array("i", (0, weights, -1, rows, cols, cols, groups, 1, 6, 0, bits))
+d = array("i", (1, 0, 0, weights, -1, rows, cols, cols, groups, 1, 6, 0, bits, 0))
 px, x, y = array("i", bytes(4 * (cols + groups))), array("i", range(cols)), array("i", bytes(4 * rows))
-k.pack(px, x, d)
-f = k.matvec8 if bits == 8 else k.matvec4
 for _ in range(times):
-    f(y, px, buf, d, 0, rows)
+    k.linear(y, x, px, buf, d)
 """
 TOKENS = """
 import sys
@@ -81,11 +85,35 @@ def host_tokens(path):
 
 
 def flash(path, count):
-    """Bytes read by opening, by a prompt's token and by a written token, and the cache's hit rate by its size."""
+    """Bytes read by opening, by a prompt's token and by a written token, the cache's hit rate by its size, and heap."""
     with tempfile.TemporaryDirectory() as folder:
         tokens = pathlib.Path(folder) / "tokens"
         np.asarray(held_out(Packed.load(path), count), dtype="<u2").tofile(tokens)
-        return json.loads(run(SCRIPT, path, tokens, heapsize="64m", timeout=None).stdout)
+        return json.loads(run(ON_DEVICE / "bench.py", path, tokens, heapsize="64m", timeout=None).stdout)
+
+
+def littlefs(path):
+    """{mount: {"opening", "writing"}}: what a counting flash under littlefs saw, by its stock mount and, where boards
+    are known to have it, below that (docs/layouts.md)."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = pathlib.Path(folder) / "tokens"
+        np.asarray(held_out(Packed.load(path), 64), dtype="<u2").tofile(tokens)
+        result = {}
+        for name, mount in MOUNTS.items():
+            for known in ("known", "unknown"):
+                said = json.loads(run(ON_DEVICE / "flash.py", path, tokens, *mount, known, heapsize="64m",
+                                      timeout=None).stdout)
+                result[name if known == "known" else f"{name}, stock"] = {
+                    part: said[part] for part in ("opening", "writing")}
+        return result
+
+
+def training():
+    """The ratio of two ways to train, or None where PyTorch is not installed."""
+    done = subprocess.run([sys.executable, "-m", "tools.bench_training"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(done.stderr.strip().splitlines()[-1].removeprefix("error: "))
+    return json.loads(done.stdout)
 
 
 def table(title, head, rows):
@@ -97,7 +125,8 @@ def table(title, head, rows):
 
 def measure(models, tokens):
     """All of build/bench.json."""
-    result = {"kernels": {}, "tokens": {}, "flash": {}, "heap": {}}
+    result = {"kernels": {}, "tokens": {}, "flash": {}, "heap": {}, "open": {}, "prompt": {}, "interrupt": {},
+              "estimates": {}}
     try:
         result["kernels"]["viper"] = {
             bits: {"instructions_per_mac": {"x86-64": cost["instructions_per_mac"]}}
@@ -112,34 +141,53 @@ def measure(models, tokens):
             "opening_bytes": found["opening"],
             "expert_bytes_per_token": found["expert"] * found["layers"] if found["expert"] else 0,
             "bytes_per_token": found["cache"]["0"]["bytes_per_token"], "hit_rate": found["cache"]["0"]["hit_rate"],
-            "prompt_bytes_per_token": found["prompt"], "cache": found["cache"]}
+            "prompt_bytes_per_token": found["prompt"], "cache": found["cache"], "littlefs": littlefs(path)}
+        result["open"][path.stem] = {"bytes": found["opening"], "reads": found["reads"]}
         facts = json.loads(path.with_suffix(".json").read_text()) if path.with_suffix(".json").is_file() else {}
-        result["heap"][path.stem] = {"peak": facts.get("heap"), "per_token": 0, "ram": facts.get("ram")}
+        result["heap"][path.stem] = {"peak": facts.get("heap"), **found["heap"], "ram": facts.get("ram")}
     return result
 
 
 def merge_boards(result, models):
-    """Add the firmwares' counts, where they are built: tokens 0 to 3 of held-out text, and whole matrices."""
+    """Add the firmwares' counts, where they are built."""
     from tools import boards
     from tools.firmware import TARGETS
 
     for target in TARGETS:
         for path in models:
+            tokens = [int(token) for token in held_out(Packed.load(path), max(counts.PROMPTS))]
             try:
-                steps, slopes, name = boards.count(target, path, tokens=held_out(Packed.load(path), 4))
+                found = counts.token(target, path, tokens)
+                _, slopes, name = boards.count(target, path, tokens=tokens[:1])
+                if path is models[0]:
+                    result["interrupt"][target] = counts.longest(target, path)
+                if target == "rv32":
+                    # the other processors without assembler kernels are like it
+                    plain = counts.token(target, path, tokens, left_out=("scribe/rv32_kernels.py",), prompts=())
+                    result["tokens"].setdefault(path.stem, {})["viper"] = plain
             except UserError as error:
                 print(f"left out: {path.stem} on {target} ({error})")
                 continue
-            result["tokens"].setdefault(path.stem, {})[target] = {"instructions": steps[0], "kernels": name}
+            result["open"][path.stem].setdefault("instructions", {})[target] = found.pop("opening")
+            result["open"].setdefault("import", {})[target] = found.pop("importing")
+            result["prompt"].setdefault(path.stem, {})[target] = found.pop("prompt")
+            result["tokens"].setdefault(path.stem, {})[target] = found
             if Packed.load(path).config.n_experts:
-                result["tokens"][path.stem][target]["checks"] = boards.count_checks(target, path)
+                found["checks"] = boards.count_checks(target, path)
             family = next((part for part in ("dsp", "thumb", "rv32", "m0") if part in name), "viper")
             for bits, slope in slopes.items():
                 kinds = result["kernels"].setdefault(family, {}).setdefault(f"int{bits}", {"instructions_per_mac": {}})
                 kinds["instructions_per_mac"][target] = round(slope, 3)
+    for path in models:
+        costs = {target: cost["instructions"] + cost["draw"]
+                 for target, cost in result["tokens"].get(path.stem, {}).items() if "draw" in cost}
+        result["estimates"][path.stem] = estimates(budget.from_packed(path), costs,
+                                                   result["flash"][path.stem]["expert_bytes_per_token"])
 
 
 def show(result):
+    from tools.firmware import TARGETS
+
     rows = [(family, bits, machine, cost) for family, kinds in result["kernels"].items() for bits, kind in kinds.items()
             for machine, cost in kind["instructions_per_mac"].items()]
     table("Instructions a multiply-accumulate, whole matrices", ("kernels", "weights", "machine", "instructions"), rows)
@@ -150,6 +198,23 @@ def show(result):
             for machine, cost in machines.items() for check, count in cost.get("checks", {}).items()]
     table("Instructions a token by when experts are checked (docs/reliability.md)",
           ("model", "machine", "check", "instructions"), rows)
+    names = [*counts.PARTS, "between"]
+    rows = [(model, machine, *(f"{100 * cost['parts'].get(part, 0) / (cost['instructions'] + cost['draw']):.1f}%"
+                               for part in names))
+            for model, machines in result["tokens"].items() for machine, cost in machines.items() if "parts" in cost]
+    table("The same and the draw after it, by part", ("model", "machine", *names), rows)
+    rows = [(model, f"{cost['bytes']:,}", cost["reads"], *(f"{cost.get('instructions', {}).get(target, 0):,}"
+                                                           for target in TARGETS))
+            for model, cost in result["open"].items() if model != "import"]
+    rows.append(("(import scribe)", "", "", *(f"{result['open'].get('import', {}).get(t, 0):,}" for t in TARGETS)))
+    table("Opening: bytes, reads; instructions in place from ROMFS", ("model", "bytes", "reads", *TARGETS), rows)
+    rows = [(model, target, f"{result['tokens'][model][target]['instructions']:,}", *(f"{n:,}" for n in sizes.values()))
+            for model, targets in result["prompt"].items() for target, sizes in targets.items()]
+    table("Instructions a prompt's token", ("model", "machine", "writing", *(f"of {n}" for n in counts.PROMPTS)), rows)
+    rows = [(target, f"{max(found.values()):,}", f"{max(found.values()) / MEGAHERTZ / 1000:.1f}")
+            for target, found in result["interrupt"].items()]
+    table(f"The longest that Ctrl-C waits: instructions, and ms at {MEGAHERTZ} MHz and one a cycle",
+          ("machine", "instructions", "ms"), rows)
     rows = []
     for model, f in result["flash"].items():
         prompts = ", ".join(f"{size:,.0f} (of {count})" for count, size in f["prompt_bytes_per_token"].items())
@@ -158,9 +223,26 @@ def show(result):
     table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
                                        "reading a prompt, a token"), rows)
     rows = [(model, f"{entry['slots']}", f"{100 * entry['hit_rate']:.0f}%", f"{entry['bytes_per_token']:,.0f}")
-            for model, f in result["flash"].items() if f["expert_bytes_per_token"] 
+            for model, f in result["flash"].items() if f["expert_bytes_per_token"]
             for entry in sorted(f["cache"].values(), key=lambda entry: entry["slots"])]
     table("Expert cache", ("model", "experts kept", "hits", "bytes a token"), rows)
+    rows = [(model, mount, f"{said['opening']['bytes']:,}", f"{said['writing']['reads_per_expert']:.0f}",
+             f"{100 * said['writing']['overhead']:.1f}%") for model, f in result["flash"].items()
+            if f["expert_bytes_per_token"] for mount, said in f["littlefs"].items()]
+    table("On littlefs, 64 tokens without a cache", ("model", "mount", "bytes of opening", "reads an expert",
+                                                     "bytes beyond the experts'"), rows)
+    rows = [(model, f"{cost['per_token']:,.1f}", f"{cost['per_token_with_text']:,.1f}")
+            for model, cost in result["heap"].items()]
+    table("Heap taken by a token, bytes", ("model", "step and draw", "with the text that `stream` yields"), rows)
+    if result.get("training"):
+        r = result["training"]
+        print(f"\nTraining {r['recipe']}, {r['rows']} texts of {r['length']} tokens: {r['ratio']} times as many "
+              "tokens a second as with a scan that autograd follows")
+    rows = [(model, board, f"{e['processor']}, {e['megahertz']} MHz", e["stands_for_it"], f"{e['instructions']:,}",
+             "{} to {}".format(*e["tokens_per_second"]) if e["fits"] else "; ".join(e["why_not"]))
+            for model, chips in result["estimates"].items() for board, e in chips.items()]
+    table("Tokens a second, ESTIMATED (docs/bench.md has what is assumed)", (
+        "model", "board", "processor", "counted on", "instructions", "tokens a second, or why it does not fit"), rows)
 
 
 @command
@@ -168,6 +250,8 @@ def main(argv=None):
     parser = Parser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
     parser.add_argument("--tokens", type=int, default=512, help="of held-out text for reads and hits")
+    parser.add_argument("--training", action=argparse.BooleanOptionalAction, default=True,
+                        help="compare training with a naive scan (minutes; needs PyTorch)")
     args = parser.parse_args(argv)
     if not 256 <= args.tokens <= 1_000_000:
         raise UserError("--tokens must be from 256 to a million")
@@ -176,6 +260,11 @@ def main(argv=None):
         Packed.load(path)  # a mistake is said before anything is counted
     result = measure(models, args.tokens)
     merge_boards(result, models)
+    try:
+        if args.training:
+            result["training"] = training()
+    except UserError as error:
+        print(f"left out: training ({error})")
     show(result)
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(result, indent=2) + "\n")

@@ -43,6 +43,7 @@ def measure(config, rows, length, steps):
 
     from tools import model as module
 
+    torch.set_num_threads(1)
     torch.manual_seed(1)
     model = module.Decoder(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -67,9 +68,9 @@ def measure(config, rows, length, steps):
 @command
 def main(argv=None):
     parser = Parser(prog="python -m tools.bench_training", description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=16, help="texts in a step (default %(default)s)")
+    parser.add_argument("--rows", type=int, default=4, help="texts in a step (default %(default)s)")
     parser.add_argument("--length", type=int, default=256, help="tokens of each (default %(default)s)")
-    parser.add_argument("--steps", type=int, default=5, help="of each kind (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=3, help="of each kind (default %(default)s)")
     args = parser.parse_args(argv)
     for name in ("rows", "length", "steps"):
         if not 1 <= getattr(args, name) <= 100_000:

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from tools.boards import ON_BOARD, PER_MICROSECOND, Board, count, files
+from tools.boards import ON_BOARD, PER_MICROSECOND, Board, files
 from tools.firmware import HEAP_MAX, images
 
 #: Parts of a token, and the kernels that they are made of.
@@ -28,7 +28,7 @@ def _files(model, left_out=(), *names):
     return {name: data for name, data in files(model, **more).items() if name not in left_out}
 
 
-def token(target, model, tokens, left_out=()):
+def token(target, model, tokens, left_out=(), prompts=PROMPTS):
     """Instructions of opening a packed model and of reading a token, by part, on an emulated board.
 
     tokens: ids of a text with at least 256; left_out: files of the package to leave out. Returns a dict: `kernels`
@@ -46,7 +46,7 @@ def token(target, model, tokens, left_out=()):
         first, again, draw = map(instructions, board.run(f"import board, costs\ncosts.tokens(s, {tokens[:1]})").split())
         result.update(first=first, instructions=again, draw=draw)
         result["prompt"] = {size: instructions(board.run(
-            f"costs.prompt(s, board.ids({_digits(tokens[:size])!r}))")) // size for size in PROMPTS}
+            f"costs.prompt(s, board.ids({_digits(tokens[:size])!r}))")) // size for size in prompts}
     with Board(target, HEAP_MAX, images.romfs(_files(model, left_out, "parts.py")), counting=True) as board:
         board.run(f"import board, parts, scribe\ns = scribe.open('/rom/{name}')")
         said = [line.split() for line in board.run(f"parts.kernels_of_token(s, {tokens[:1]})").splitlines()]
@@ -69,5 +69,3 @@ def longest(target, model):
     with Board(target, HEAP_MAX, images.romfs(_files(model, (), "costs.py")), counting=True) as board:
         return {f"int{bits}": instructions(board.run(f"import costs\ncosts.longest({bits})")) for bits in (8, 4)}
 
-
-__all__ = ["PARTS", "PROMPTS", "count", "longest", "token"]

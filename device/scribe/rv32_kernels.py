@@ -1,4 +1,4 @@
-"""The matrix kernels in RISC-V assembler, where the firmware has it; the same results to the bit.
+"""The matrix, norm and gate kernels in RISC-V assembler, where the firmware has it; the same results to the bit.
 
 Packing is thumb_kernels.py's, whose notes hold here. Two rows are multiplied at once, so that a number of the vector is
 loaded once for both; of an odd number of rows the last is its own partner, and only one of the two is stored.
@@ -8,8 +8,12 @@ Only registers that a function may change are used.
 from array import array
 
 import micropython
+from micropython import const
 
 NAME = "rv32"
+
+_GELU = const(2056)
+_RSQRT = const(4112)
 
 _job = array("i", bytes(48))
 _last = array("i", bytes(32))
@@ -548,4 +552,295 @@ def _rows4(a0):
     sw(a4, 4(a0))
     jal(zero, PAIR)
     label(END)
+    li(a0, 0)
+
+
+# Vectors
+
+
+@micropython.viper
+def norm(y: ptr32, x: ptr32, buf: ptr8, t: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    job[0] = int(y)
+    job[1] = int(x)
+    job[2] = int(p)
+    job[3] = int(buf) + p[5]
+    job[4] = int(t) + _RSQRT
+    _norm(jobs)
+
+
+@micropython.asm_rv32
+def _norm(a0):
+    # a0: results, a1: stream, a2: its end, a3: weights, a4: table, a5: log2 of the count, a6: how far the unweighted
+    # result is shifted, a7: shift, t6: mean square, so far epsilon
+    lw(a1, 4(a0))
+    lw(t0, 8(a0))
+    lw(a3, 12(a0))
+    lw(a4, 16(a0))
+    lw(a0, 0(a0))
+    lw(a2, 0(t0))
+    slli(a2, a2, 2)
+    add(a2, a2, a1)
+    lw(a5, 4(t0))
+    lw(a6, 8(t0))
+    lw(a7, 12(t0))
+    lw(t6, 16(t0))
+    li(t1, 0)
+    mv(t2, a1)
+    label(LARGEST)
+    lw(t3, 0(t2))
+    srai(t4, t3, 31)
+    xor(t3, t3, t4)
+    sub(t3, t3, t4)
+    or_(t1, t1, t3)
+    addi(t2, t2, 4)
+    bne(t2, a2, LARGEST)
+    # t5: by how much the stream is shifted to fit 15 bits
+    li(t5, 0)
+    li(t2, 32768)
+    label(SHIFT)
+    srl(t3, t1, t5)
+    blt(t3, t2, SHIFTED)
+    addi(t5, t5, 1)
+    beq(zero, zero, SHIFT)
+    label(SHIFTED)
+    slli(t3, t5, 1)
+    add(t3, t3, a5)
+    li(t4, 31)
+    bge(t4, t3, SHORT)
+    mv(t3, t4)
+    label(SHORT)
+    srl(t6, t6, t3)
+    mv(t2, a1)
+    label(SQUARES)
+    lw(t3, 0(t2))
+    sra(t3, t3, t5)
+    mul(t3, t3, t3)
+    srl(t3, t3, a5)
+    add(t6, t6, t3)
+    addi(t2, t2, 4)
+    bne(t2, a2, SQUARES)
+    blt(zero, t6, SOME)
+    li(t6, 1)
+    label(SOME)
+    li(t3, 0x3FFFFFFF)
+    bge(t3, t6, FITS)
+    mv(t6, t3)
+    label(FITS)
+    # m = t6 4^j in [2^28, 2^30)
+    li(t3, 0x10000000)
+    li(t4, 30)
+    sub(a6, t4, a6)
+    label(NORMAL)
+    bge(t6, t3, NORMALISED)
+    slli(t6, t6, 2)
+    addi(a6, a6, -1)
+    beq(zero, zero, NORMAL)
+    label(NORMALISED)
+    # one step of Newton's: t3 = 1 / sqrt(m)
+    srli(t2, t6, 22)
+    addi(t2, t2, -64)
+    slli(t2, t2, 1)
+    add(t2, t2, a4)
+    lhu(t2, 0(t2))
+    mul(t3, t2, t2)
+    srli(t3, t3, 13)
+    srli(t4, t6, 15)
+    mul(t3, t3, t4)
+    li(t4, 1)
+    slli(t4, t4, 30)
+    sub(t3, t4, t3)
+    srai(t3, t3, 14)
+    mul(t3, t3, t2)
+    srai(t3, t3, 16)
+    slli(t2, t2, 1)
+    add(t3, t3, t2)
+    li(t4, 65535)
+    bge(t4, t3, ROOT)
+    mv(t3, t4)
+    label(ROOT)
+    li(t1, 1)
+    sll(t1, t1, a7)
+    srli(t1, t1, 1)
+    li(t6, 32767)
+    sub(t0, zero, t6)
+    label(EACH)
+    lw(t2, 0(a1))
+    sra(t2, t2, t5)
+    mul(t2, t2, t3)
+    sra(t2, t2, a6)
+    lh(t4, 0(a3))
+    mul(t2, t2, t4)
+    add(t2, t2, t1)
+    sra(t2, t2, a7)
+    bge(t6, t2, HIGH)
+    mv(t2, t6)
+    label(HIGH)
+    bge(t2, t0, STORE)
+    mv(t2, t0)
+    label(STORE)
+    sw(t2, 0(a0))
+    addi(a0, a0, 4)
+    addi(a1, a1, 4)
+    addi(a3, a3, 2)
+    bne(a1, a2, EACH)
+    li(a0, 0)
+
+
+@micropython.viper
+def gated(y: ptr32, t: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    shift = p[2]
+    end = int(y) + (p[0] << 2)
+    job[0] = int(y)
+    job[1] = end
+    job[2] = int(t) + p[1]
+    job[3] = 0
+    job[4] = shift
+    if shift < 0:
+        job[3] = 0 - shift
+        job[4] = 0
+    job[5] = p[3]
+    _gated(jobs)
+
+
+@micropython.asm_rv32
+def _gated(a0):
+    # a0: what is gated, a1: its other half, a2: its end, a3: table, a4, a5: shifts, a6: the product's, a7: half of a
+    # unit
+    lw(a1, 4(a0))
+    mv(a2, a1)
+    lw(a3, 8(a0))
+    lw(a4, 12(a0))
+    lw(a5, 16(a0))
+    lw(a6, 20(a0))
+    lw(a0, 0(a0))
+    li(t0, 1)
+    sll(a7, t0, a6)
+    srli(a7, a7, 1)
+    li(t5, 131071)
+    li(t6, 32767)
+    label(EACH)
+    lw(t0, 0(a0))
+    sll(t1, t0, a5)
+    sra(t1, t1, a4)
+    li(t2, 65536)
+    add(t1, t1, t2)
+    bge(t1, zero, HIGH)
+    li(t1, 0)
+    label(HIGH)
+    bge(t5, t1, INSIDE)
+    mv(t1, t5)
+    label(INSIDE)
+    srli(t2, t1, 8)
+    slli(t2, t2, 1)
+    add(t2, t2, a3)
+    lhu(t3, 0(t2))
+    lhu(t4, 2(t2))
+    sub(t4, t4, t3)
+    andi(t1, t1, 255)
+    mul(t4, t4, t1)
+    srai(t4, t4, 8)
+    add(t3, t3, t4)
+    mul(t0, t0, t3)
+    li(t2, 16384)
+    add(t0, t0, t2)
+    srai(t0, t0, 15)
+    lw(t1, 0(a1))
+    mul(t0, t0, t1)
+    add(t0, t0, a7)
+    sra(t0, t0, a6)
+    bge(t6, t0, BELOW)
+    mv(t0, t6)
+    label(BELOW)
+    sub(t1, zero, t6)
+    bge(t0, t1, STORE)
+    mv(t0, t1)
+    label(STORE)
+    sw(t0, 0(a0))
+    addi(a0, a0, 4)
+    addi(a1, a1, 4)
+    bne(a0, a2, EACH)
+    li(a0, 0)
+
+
+@micropython.viper
+def gate_state(y: ptr32, h: ptr32, t: ptr8, p: ptr32):
+    jobs = _job
+    job = ptr32(jobs)
+    shift = p[1]
+    job[0] = int(y)
+    job[1] = int(h)
+    job[2] = int(y) + (p[0] << 2)
+    job[3] = int(t) + _GELU
+    job[4] = 0
+    job[5] = shift
+    if shift < 0:
+        job[4] = 0 - shift
+        job[5] = 0
+    job[6] = p[2]
+    _gate_state(jobs)
+
+
+@micropython.asm_rv32
+def _gate_state(a0):
+    # a0: results, a1: state, a2: their end, a3: branch, a4: table, a5, a6: shifts, a7: the product's, t6: half of a unit
+    lw(a1, 4(a0))
+    lw(a2, 8(a0))
+    mv(a3, a2)
+    lw(a4, 12(a0))
+    lw(a5, 16(a0))
+    lw(a6, 20(a0))
+    lw(a7, 24(a0))
+    lw(a0, 0(a0))
+    li(t6, 1)
+    sll(t6, t6, a7)
+    srli(t6, t6, 1)
+    li(t5, 131071)
+    label(EACH)
+    lw(t0, 0(a3))
+    sll(t1, t0, a6)
+    sra(t1, t1, a5)
+    li(t2, 65536)
+    add(t1, t1, t2)
+    bge(t1, zero, HIGH)
+    li(t1, 0)
+    label(HIGH)
+    bge(t5, t1, INSIDE)
+    mv(t1, t5)
+    label(INSIDE)
+    srli(t2, t1, 8)
+    slli(t2, t2, 1)
+    add(t2, t2, a4)
+    lhu(t3, 0(t2))
+    lhu(t4, 2(t2))
+    sub(t4, t4, t3)
+    andi(t1, t1, 255)
+    mul(t4, t4, t1)
+    srai(t4, t4, 8)
+    add(t3, t3, t4)
+    mul(t0, t0, t3)
+    li(t2, 16384)
+    add(t0, t0, t2)
+    srai(t0, t0, 15)
+    slli(t0, t0, 16)
+    lw(t1, 0(a1))
+    mulh(t0, t0, t1)
+    add(t0, t0, t6)
+    sra(t0, t0, a7)
+    li(t1, 32767)
+    bge(t1, t0, BELOW)
+    mv(t0, t1)
+    label(BELOW)
+    sub(t1, zero, t1)
+    bge(t0, t1, STORE)
+    mv(t0, t1)
+    label(STORE)
+    sw(t0, 0(a0))
+    addi(a0, a0, 4)
+    addi(a1, a1, 4)
+    addi(a3, a3, 4)
+    bne(a0, a2, EACH)
     li(a0, 0)
