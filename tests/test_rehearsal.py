@@ -3,7 +3,6 @@
 import dataclasses
 import html.parser
 import json
-import pathlib
 import re
 
 import models
@@ -295,6 +294,9 @@ def test_requirements_name_one_matplotlib():
     assert versions[1] and versions[1] <= versions[0]
 
 
-def test_make_hands_the_model_on(tmp_path):
-    makefile = pathlib.Path(ROOT / "Makefile").read_text()
-    assert re.search(r"^rehearse: \$\(VENV\)/\.ready-plots ##", makefile, re.M)
+def test_make_hands_the_model_on():
+    """After whatever ARGS hold, files of --text among them."""
+    recipe = re.search(r"^rehearse: \$\(VENV\)/\.ready-plots ##.*\n(.*)", (ROOT / "Makefile").read_text(), re.M)[1]
+    assert recipe.endswith('tools.rehearse $(ARGS) -- "$$SCRIBE_MODEL"')
+    args = rehearse.parser().parse_args(["--text", "a.txt", "b.txt", "--", "tales"])
+    assert (args.model, [path.name for path in args.text]) == ("tales", ["a.txt", "b.txt"])
