@@ -1,7 +1,8 @@
 """Count what the board's code costs: `make bench`. Prints tables and writes build/bench.json (docs/bench.md).
 
 Only counts that repeat: instructions (QEMU's of each firmware that `make boards` built, valgrind's on this computer),
-bytes read, bytes of heap, hit rates. No seconds.
+bytes read and sent, bytes of heap, hit rates. No seconds; where time is compared (deploying, against mpremote), both
+were measured one after the other, and only their ratio is kept.
 """
 
 import json
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy as np
 
@@ -88,6 +90,53 @@ def flash(path, count):
         return json.loads(run(SCRIPT, path, tokens, heapsize="64m", timeout=None).stdout)
 
 
+#: Takes so many bytes off the wire and does nothing with them.
+SWALLOW = """
+import sys
+buf = bytearray({size})
+for _ in range({count}):
+    sys.stdin.buffer.readinto(buf)
+"""
+
+
+def deploying(path):
+    """A whole model copied to an emulated Cortex-M3's littlefs by `deploy`, then by `mpremote fs cp`: bytes sent for
+    each byte of the model, and times as multiples of ours; `wire` is sending ours to a program that only reads them."""
+    from tools import boards, connection, transfer
+    from tools.firmware import images
+
+    data = path.read_bytes()
+    image = images.littlefs({"empty": b""}, free=2 * len(data) + (1 << 18))
+    with boards.Board("m3", 1 << 20, image, "littlefs") as board:
+        board.connect()
+        board.disconnect()
+        with connection.Connection(board.port) as c:
+            copier = transfer.Transfer(c, c.about())
+
+            def measured(action):
+                before, start = c.sent, time.monotonic()
+                action()
+                return c.sent - before, time.monotonic() - start
+
+            ours, seconds = measured(lambda: copier.put("/flash/ours", data))
+            theirs, their_seconds = measured(lambda: c.transport.fs_writefile("/flash/theirs", data))
+            size = 2065  # a frame
+            code = SWALLOW.format(size=size, count=-(-ours // size))
+
+            def swallow():
+                c.transport.exec_raw_no_follow(code)
+                for _ in range(-(-ours // size)):
+                    c.serial.write(b"x" * size)
+                c.transport.follow(600)
+
+            _, wire = measured(swallow)
+            for name in ("ours", "theirs"):
+                if not copier.look(f"/flash/{name}", data)[0]:
+                    raise UserError(f"deploying {path}: /flash/{name} on the board is not the model")
+    return {"model_bytes": len(data), "bytes": {"deploy": ours, "mpremote": theirs},
+            "times": {"mpremote": round(their_seconds / seconds, 2), "wire": round(wire / seconds, 2)}}
+
+
 def table(title, head, rows):
     """Print a Markdown table."""
     print(f"\n**{title}**\n\n| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
@@ -137,6 +186,15 @@ def merge_boards(result, models):
                 kinds["instructions_per_mac"][target] = round(slope, 3)
 
 
+def merge_deploying(result, models):
+    """Add what deploying the smallest model takes, where the firmware is built."""
+    try:
+        path = min(models, key=lambda path: path.stat().st_size)
+        result["deploying"] = {path.stem: deploying(path)}
+    except (UserError, FileNotFoundError) as error:
+        print(f"left out: deploying ({error})")
+
+
 def show(result):
     rows = [(family, bits, machine, cost) for family, kinds in result["kernels"].items() for bits, kind in kinds.items()
             for machine, cost in kind["instructions_per_mac"].items()]
@@ -152,9 +210,13 @@ def show(result):
     table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
                                        "reading a prompt, a token"), rows)
     rows = [(model, f"{entry['slots']}", f"{100 * entry['hit_rate']:.0f}%", f"{entry['bytes_per_token']:,.0f}")
-            for model, f in result["flash"].items() if f["expert_bytes_per_token"] 
+            for model, f in result["flash"].items() if f["expert_bytes_per_token"]
             for entry in sorted(f["cache"].values(), key=lambda entry: entry["slots"])]
     table("Expert cache", ("model", "experts kept", "hits", "bytes a token"), rows)
+    rows = [(model, f"{d['model_bytes']:,}", f"{d['bytes']['deploy']:,}", f"{d['bytes']['mpremote']:,}",
+             d["times"]["mpremote"], d["times"]["wire"]) for model, d in result.get("deploying", {}).items()]
+    table("Deploying to an emulated Cortex-M3", ("model", "bytes", "on the wire", "mpremote fs cp", "its time / ours",
+                                                 "the wire alone / ours"), rows)
 
 
 @command
@@ -170,6 +232,7 @@ def main(argv=None):
         Packed.load(path)  # a mistake is said before anything is counted
     result = measure(models, args.tokens)
     merge_boards(result, models)
+    merge_deploying(result, models)
     show(result)
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
