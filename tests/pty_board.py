@@ -97,6 +97,7 @@ class Line:
         self._random = random.Random(1)
         self._side, self._user = pty.openpty()  # the user's end stays open, so that a tool may come and go
         tty.setraw(self._user)
+        os.set_blocking(self._side, False)
         self.port = os.ttyname(self._user)
         self._stopping = False
         self.carrying = threading.Lock()  # held while bytes go to the board
@@ -104,17 +105,22 @@ class Line:
         self._thread.start()
 
     def _carry(self):
+        waiting = b""  # from the board, which nobody has read yet
         while not self._stopping:
             board = self.board
-            ready, _, _ = select.select([self._side] + ([board] if board is not None else []), [], [], 0.2)
+            ready, free, _ = select.select([self._side] + ([board] if board is not None and not waiting else []),
+                                           [self._side] if waiting else [], [], 0.2)
             try:
                 if self._side in ready:
                     with self.carrying:
                         self._towards(board, os.read(self._side, 4096))
                 if board in ready:
-                    data = os.read(board, 4096)
-                    self.from_board += len(data)
-                    os.write(self._side, data)
+                    waiting = os.read(board, 4096)
+                    self.from_board += len(waiting)
+                if waiting and (free or board in ready):
+                    waiting = waiting[os.write(self._side, waiting) :]
+            except BlockingIOError:
+                continue
             except OSError:
                 time.sleep(0.05)  # the board has gone
 
@@ -230,6 +236,6 @@ class PtyBoard(Line):
         os.close(board)
 
     def close(self):
-        super().close()
         if self.board is not None:
             self.unplug()
+        super().close()

@@ -35,6 +35,29 @@ class Rom:
         return 0
 sys.modules["vfs"] = Pretend(vfs, rom_ioctl=Rom(600000))
 """
+#: The same of the kind that RP2040 and RP2350 have: a block device that is memory too. Bits only go from 1 to 0 but by
+#: erasing, and pages of 256 bytes are programmed.
+ROM_BLOCKS = """
+class Region(bytearray):
+    def ioctl(self, op, block):
+        if op == 4: return len(self) // 4096
+        if op == 5: return 4096
+        if op == 6:
+            self[block * 4096:block * 4096 + 4096] = b"\\xff" * 4096
+            return 0
+    def writeblocks(self, block, data, offset=0):
+        at = block * 4096 + offset
+        if at % 256 or len(data) % 256 or at + len(data) > len(self):
+            raise OSError(22)
+        for i in range(len(data)):
+            self[at + i] &= data[i]
+class Rom:
+    def __init__(self, size):
+        self.region = Region(size)
+    def __call__(self, op, number=0, at=0, data=0):
+        return {1: 1, 2: self.region}.get(op, -22)
+sys.modules["vfs"] = Pretend(vfs, rom_ioctl=Rom(147 * 4096))
+"""
 #: Version 1.22 by name.
 OLD = """
 class Old:
@@ -439,6 +462,18 @@ def test_a_program_that_reads_is_stopped(board):
     assert run(b, "--model", "none", "--check") == 0
 
 
+def test_a_program_that_never_stops_talking(board, capsys, monkeypatch):
+    monkeypatch.setattr(connection, "PATIENCE", 3)
+    b = board()
+    c = connection.Connection(b.port)
+    c.enter()
+    c.transport.exec_raw_no_follow("while True: print('chatter')")
+    c.serial.close()
+    assert run(b, "--model", "none", "--check") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "no MicroPython prompt" in error and "chatter" in error
+
+
 def test_answers_to_what_a_killed_tool_asked_are_not_taken_for_ours(board):
     """All that it had sent is still on its way when the next comes: the board enters its raw REPL more than once."""
     b = board()
@@ -469,8 +504,9 @@ print(open("/rom/lib/scribe/x.py").read(), sorted(os.listdir("/rom")), os.listdi
         "0 1000", "0 77", "pass ['a.scribe', 'lib', 'long-name.scribe'] ['scribe', 'y.py']"]
 
 
-def test_deploys_to_a_romfs_partition(board, model, capsys):
-    b = board(pretend=ROM)
+@pytest.mark.parametrize("rom", [ROM, ROM_BLOCKS], ids=["memory", "blocks"])
+def test_deploys_to_a_romfs_partition(board, model, capsys, rom):
+    b = board(pretend=rom)
     assert run(b, "--model", model, "--romfs") == 0
     assert run(b, "--model", model, "--romfs") == 0
     assert "everything was there already" in capsys.readouterr().out
@@ -545,8 +581,7 @@ def firmware(leave_out, heap=1 << 20):
             leave_out("tests on board firmware", str(error))
         emulated.connect()
         emulated.run("import os\nos.chdir('/flash')")
-        emulated._serial.serial.close()
-        emulated._serial = None
+        emulated.disconnect()
         end = os.open(emulated.port, os.O_RDWR | os.O_NOCTTY)
         stack.callback(os.close, end)
         tty.setraw(end)

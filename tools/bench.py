@@ -1,7 +1,8 @@
 """Count what the board's code costs: `make bench`. Prints tables and writes build/bench.json (docs/bench.md).
 
 Only counts that repeat: instructions (QEMU's of each firmware that `make boards` built, valgrind's on this computer),
-bytes read, bytes of heap, hit rates. Seconds only of training, as a ratio of two ways in one run.
+bytes read and sent, bytes of heap, hit rates. No seconds; where time is compared (training, and deploying against
+mpremote), both were measured one after the other, and only their ratio is kept.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy as np
 
@@ -116,6 +118,53 @@ def training():
     return json.loads(done.stdout)
 
 
+#: Takes so many bytes off the wire and does nothing with them.
+SWALLOW = """
+import sys
+buf = bytearray({size})
+for _ in range({count}):
+    sys.stdin.buffer.readinto(buf)
+"""
+
+
+def deploying(path):
+    """A whole model copied to an emulated Cortex-M3's littlefs by `deploy`, then by `mpremote fs cp`: bytes sent for
+    each byte of the model, and times as multiples of ours; `wire` is sending ours to a program that only reads them."""
+    from tools import boards, connection, transfer
+    from tools.firmware import images
+
+    data = path.read_bytes()
+    image = images.littlefs({"empty": b""}, free=2 * len(data) + (1 << 18))
+    with boards.Board("m3", 1 << 20, image, "littlefs") as board:
+        board.connect()
+        board.disconnect()
+        with connection.Connection(board.port) as c:
+            copier = transfer.Transfer(c, c.about())
+
+            def measured(action):
+                before, start = c.sent, time.monotonic()
+                action()
+                return c.sent - before, time.monotonic() - start
+
+            ours, seconds = measured(lambda: copier.put("/flash/ours", data))
+            theirs, their_seconds = measured(lambda: c.transport.fs_writefile("/flash/theirs", data))
+            size = 2065  # a frame
+            code = SWALLOW.format(size=size, count=-(-ours // size))
+
+            def swallow():
+                c.transport.exec_raw_no_follow(code)
+                for _ in range(-(-ours // size)):
+                    c.serial.write(b"x" * size)
+                c.transport.follow(600)
+
+            _, wire = measured(swallow)
+            for name in ("ours", "theirs"):
+                if not copier.look(f"/flash/{name}", data)[0]:
+                    raise UserError(f"deploying {path}: /flash/{name} on the board is not the model")
+    return {"model_bytes": len(data), "bytes": {"deploy": ours, "mpremote": theirs},
+            "times": {"mpremote": round(their_seconds / seconds, 2), "wire": round(wire / seconds, 2)}}
+
+
 def table(title, head, rows):
     """Print a Markdown table."""
     print(f"\n**{title}**\n\n| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
@@ -185,6 +234,15 @@ def merge_boards(result, models):
                                                    result["flash"][path.stem]["expert_bytes_per_token"])
 
 
+def merge_deploying(result, models):
+    """Add what deploying the smallest model takes, where the firmware is built."""
+    try:
+        path = min(models, key=lambda path: path.stat().st_size)
+        result["deploying"] = {path.stem: deploying(path)}
+    except (UserError, FileNotFoundError) as error:
+        print(f"left out: deploying ({error})")
+
+
 def show(result):
     from tools.firmware import TARGETS
 
@@ -243,6 +301,10 @@ def show(result):
             for model, chips in result["estimates"].items() for board, e in chips.items()]
     table("Tokens a second, ESTIMATED (docs/bench.md has what is assumed)", (
         "model", "board", "processor", "counted on", "instructions", "tokens a second, or why it does not fit"), rows)
+    rows = [(model, f"{d['model_bytes']:,}", f"{d['bytes']['deploy']:,}", f"{d['bytes']['mpremote']:,}",
+             d["times"]["mpremote"], d["times"]["wire"]) for model, d in result.get("deploying", {}).items()]
+    table("Deploying to an emulated Cortex-M3", ("model", "bytes", "on the wire", "mpremote fs cp", "its time / ours",
+                                                 "the wire alone / ours"), rows)
 
 
 @command
@@ -265,6 +327,7 @@ def main(argv=None):
             result["training"] = training()
     except UserError as error:
         print(f"left out: training ({error})")
+    merge_deploying(result, models)
     show(result)
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(result, indent=2) + "\n")

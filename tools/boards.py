@@ -117,6 +117,11 @@ class Board:
         if self._image:
             self.run(self.mounting())
 
+    def disconnect(self):
+        """Leave the serial port to someone else; the board stays as it is."""
+        self._serial.serial.close()
+        self._serial = None
+
     def mounting(self):
         """The code that mounts the image."""
         return MOUNT[self._kind].format(at=self.target.base + IMAGE_AT, size=len(self._image),

@@ -215,7 +215,7 @@ class Connection:
                 if self._hear():
                     break
             time.sleep(0.05)
-            while self._hear():  # it ends: some ports drop what arrives meanwhile
+            while self._hear() and time.monotonic() < self._end:  # it ends: some ports drop what arrives meanwhile
                 time.sleep(0.05)
         self.serial.write(b"\r\x03")
         self._hear()
@@ -235,7 +235,7 @@ class Connection:
             if byte:
                 heard, last = (heard + byte)[-200:], now
                 self._said = (self._said + byte)[-200:]
-            elif now > last + silence or now > self._end:
+            if now > last + silence or now > self._end:
                 return False
         return True
 

@@ -1,4 +1,4 @@
-"""Firmware with the package frozen in, by device/manifest.py: a target like any other, for build.py and boards.Board."""
+"""Firmware with the package frozen in, by device/manifest.py: a target as any other, for build.py and boards.Board."""
 
 import dataclasses
 import hashlib

@@ -61,8 +61,8 @@ class Result:
 
     def __str__(self):
         return (f"{self.target} ({self.kernels}): {self.model} from {self.how}: {self.read} tokens read, "
-                f"{self.told} told, {self.mismatches} mismatches{self.different and ': ' + self.different}; heap {self.heap // 1024} KB "
-                f"({self.used // 1024} in use), {self.seconds:.0f} s")
+                f"{self.told} told, {self.mismatches} mismatches{self.different and ': ' + self.different}; "
+                f"heap {self.heap // 1024} KB ({self.used // 1024} in use), {self.seconds:.0f} s")
 
 
 def _line(logits):
