@@ -34,7 +34,8 @@ def open(path=None, cache=None, check="first"):
 
     cache: bytes of RAM in which experts may stay once read; None for most of what the heap has left, 0 for none.
     check: when an expert's bytes are compared with their CRC-32: "always", whenever it is read from flash; "first", the
-    first time only; "never". The rest of the file is always checked here (docs/reliability.md has the cost).
+    first time, and later only where they seem to be others; "never". The rest of the file is always checked here
+    (docs/reliability.md has the costs).
 
     Raises OSError where there is none, ValueError where the file is damaged or not ours, MemoryError that says how
     much is needed and how much there is.
