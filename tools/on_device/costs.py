@@ -4,7 +4,7 @@ import gc
 import time
 from array import array
 
-from scribe.library import CHECK_NEVER
+from scribe.library import CHECKS
 
 TRIES = 3
 
@@ -43,7 +43,7 @@ def tokens(s, text):
 
 def prompt(s, text):
     """Reading a prompt, experts as if checked before."""
-    s._model.library.check = CHECK_NEVER
+    s._model.library._check = CHECKS.index("never")
     s._state.reset()
     start = time.ticks_us()
     s._model.read(text, s._state)
