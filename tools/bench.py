@@ -28,8 +28,11 @@ from tools.parity import held_out
 ON_DEVICE = pathlib.Path(__file__).parent / "on_device"
 #: Mounts of littlefs: readsize and progsize.
 MOUNTS = {"rp2": (32, 256), "esp32": (32, 32)}
+PROMPT_TARGET = "m4"  # prompts are long, and cost much the same share of a written token everywhere
 MEGAHERTZ = 150  # at which docs/kernels.md promises how soon Ctrl-C is seen
 OUTPUT = ROOT / "build" / "bench.json"
+PAGE = ROOT / "docs" / "bench.md"
+HEADING = "## Measured"
 #: Multiplies a random matrix `rows` times; the slope between two counts is the cost of a row.
 MATVEC = """
 import sys
@@ -166,10 +169,9 @@ def deploying(path):
 
 
 def table(title, head, rows):
-    """Print a Markdown table."""
-    print(f"\n**{title}**\n\n| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
-    for row in rows:
-        print("| " + " | ".join(str(cell) for cell in row) + " |")
+    """A Markdown table with its title."""
+    lines = [f"**{title}**", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)])
 
 
 def measure(models, tokens):
@@ -206,7 +208,7 @@ def merge_boards(result, models):
         for path in models:
             tokens = [int(token) for token in held_out(Packed.load(path), max(counts.PROMPTS))]
             try:
-                found = counts.token(target, path, tokens)
+                found = counts.token(target, path, tokens, prompts=counts.PROMPTS if target == PROMPT_TARGET else ())
                 _, slopes, name = boards.count(target, path, tokens=tokens[:1])
                 if path is models[0]:
                     result["interrupt"][target] = counts.longest(target, path)
@@ -219,7 +221,9 @@ def merge_boards(result, models):
                 continue
             result["open"][path.stem].setdefault("instructions", {})[target] = found.pop("opening")
             result["open"].setdefault("import", {})[target] = found.pop("importing")
-            result["prompt"].setdefault(path.stem, {})[target] = found.pop("prompt")
+            if found["prompt"]:
+                result["prompt"].setdefault(path.stem, {})[target] = found["prompt"]
+            del found["prompt"]
             result["tokens"].setdefault(path.stem, {})[target] = found
             if Packed.load(path).config.n_experts:
                 found["checks"] = boards.count_checks(target, path)
@@ -243,80 +247,75 @@ def merge_deploying(result, models):
         print(f"left out: deploying ({error})")
 
 
-def show(result):
+def tables(result):
+    """All figures, as Markdown."""
     from tools.firmware import TARGETS
 
     rows = [(family, bits, machine, cost) for family, kinds in result["kernels"].items() for bits, kind in kinds.items()
             for machine, cost in kind["instructions_per_mac"].items()]
-    table("Instructions a multiply-accumulate, whole matrices", ("kernels", "weights", "machine", "instructions"), rows)
+    yield table("Instructions a multiply-accumulate, whole matrices",
+                ("kernels", "weights", "machine", "instructions"), rows)
     rows = [(model, machine, f"{cost['instructions']:,}") for model, machines in result["tokens"].items()
             for machine, cost in machines.items()]
-    table("Instructions a token, at the start of a text", ("model", "machine", "instructions"), rows)
+    yield table("Instructions a token, at the start of a text", ("model", "machine", "instructions"), rows)
     rows = [(model, machine, check, f"{count:,}") for model, machines in result["tokens"].items()
             for machine, cost in machines.items() for check, count in cost.get("checks", {}).items()]
-    table("Instructions a token by when experts are checked (docs/reliability.md)",
+    yield table("Instructions a token by when experts are checked (docs/reliability.md)",
           ("model", "machine", "check", "instructions"), rows)
     names = [*counts.PARTS, "between"]
     rows = [(model, machine, *(f"{100 * cost['parts'].get(part, 0) / (cost['instructions'] + cost['draw']):.1f}%"
                                for part in names))
             for model, machines in result["tokens"].items() for machine, cost in machines.items() if "parts" in cost]
-    table("The same and the draw after it, by part", ("model", "machine", *names), rows)
+    yield table("The same and the draw after it, by part", ("model", "machine", *names), rows)
     rows = [(model, f"{cost['bytes']:,}", cost["reads"], *(f"{cost.get('instructions', {}).get(target, 0):,}"
                                                            for target in TARGETS))
             for model, cost in result["open"].items() if model != "import"]
     rows.append(("(import scribe)", "", "", *(f"{result['open'].get('import', {}).get(t, 0):,}" for t in TARGETS)))
-    table("Opening: bytes, reads; instructions in place from ROMFS", ("model", "bytes", "reads", *TARGETS), rows)
+    yield table("Opening: bytes, reads; instructions in place from ROMFS", ("model", "bytes", "reads", *TARGETS), rows)
     rows = [(model, target, f"{result['tokens'][model][target]['instructions']:,}", *(f"{n:,}" for n in sizes.values()))
             for model, targets in result["prompt"].items() for target, sizes in targets.items()]
-    table("Instructions a prompt's token", ("model", "machine", "writing", *(f"of {n}" for n in counts.PROMPTS)), rows)
+    yield table("Instructions a prompt's token",
+                ("model", "machine", "writing", *(f"of {n}" for n in counts.PROMPTS)), rows)
     rows = [(target, f"{max(found.values()):,}", f"{max(found.values()) / MEGAHERTZ / 1000:.1f}")
             for target, found in result["interrupt"].items()]
-    table(f"The longest that Ctrl-C waits: instructions, and ms at {MEGAHERTZ} MHz and one a cycle",
+    yield table(f"The longest that Ctrl-C waits: instructions, and ms at {MEGAHERTZ} MHz and one a cycle",
           ("machine", "instructions", "ms"), rows)
     rows = []
     for model, f in result["flash"].items():
         prompts = ", ".join(f"{size:,.0f} (of {count})" for count, size in f["prompt_bytes_per_token"].items())
         rows.append((model, f"{f['opening_bytes']:,}", f"{f['expert_bytes_per_token']:,}",
                      f"{f['bytes_per_token']:,.0f}", prompts))
-    table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
+    yield table("Bytes read from the file", ("model", "opening", "experts of a token", "writing, a token, no cache",
                                        "reading a prompt, a token"), rows)
     rows = [(model, f"{entry['slots']}", f"{100 * entry['hit_rate']:.0f}%", f"{entry['bytes_per_token']:,.0f}")
             for model, f in result["flash"].items() if f["expert_bytes_per_token"]
             for entry in sorted(f["cache"].values(), key=lambda entry: entry["slots"])]
-    table("Expert cache", ("model", "experts kept", "hits", "bytes a token"), rows)
+    yield table("Expert cache", ("model", "experts kept", "hits", "bytes a token"), rows)
     rows = [(model, mount, f"{said['opening']['bytes']:,}", f"{said['writing']['reads_per_expert']:.0f}",
              f"{100 * said['writing']['overhead']:.1f}%") for model, f in result["flash"].items()
             if f["expert_bytes_per_token"] for mount, said in f["littlefs"].items()]
-    table("On littlefs, 64 tokens without a cache", ("model", "mount", "bytes of opening", "reads an expert",
+    yield table("On littlefs, 64 tokens without a cache", ("model", "mount", "bytes of opening", "reads an expert",
                                                      "bytes beyond the experts'"), rows)
     rows = [(model, f"{cost['per_token']:,.1f}", f"{cost['per_token_with_text']:,.1f}")
             for model, cost in result["heap"].items()]
-    table("Heap taken by a token, bytes", ("model", "step and draw", "with the text that `stream` yields"), rows)
+    yield table("Heap taken by a token, bytes", ("model", "step and draw", "with the text that `stream` yields"), rows)
     if result.get("training"):
         r = result["training"]
-        print(f"\nTraining {r['recipe']}, {r['rows']} texts of {r['length']} tokens: {r['ratio']} times as many "
-              "tokens a second as with a scan that autograd follows")
+        yield (f"Training {r['recipe']}, {r['rows']} texts of {r['length']} tokens: {r['ratio']} times as many "
+               "tokens a second as with a scan that autograd follows.")
     rows = [(model, board, f"{e['processor']}, {e['megahertz']} MHz", e["stands_for_it"], f"{e['instructions']:,}",
              "{} to {}".format(*e["tokens_per_second"]) if e["fits"] else "; ".join(e["why_not"]))
             for model, chips in result["estimates"].items() for board, e in chips.items()]
-    table("Tokens a second, ESTIMATED (docs/bench.md has what is assumed)", (
+    yield table("Tokens a second, ESTIMATED (docs/bench.md has what is assumed)", (
         "model", "board", "processor", "counted on", "instructions", "tokens a second, or why it does not fit"), rows)
     rows = [(model, f"{d['model_bytes']:,}", f"{d['bytes']['deploy']:,}", f"{d['bytes']['mpremote']:,}",
              d["times"]["mpremote"], d["times"]["wire"]) for model, d in result.get("deploying", {}).items()]
-    table("Deploying to an emulated Cortex-M3", ("model", "bytes", "on the wire", "mpremote fs cp", "its time / ours",
-                                                 "the wire alone / ours"), rows)
+    yield table("Deploying to an emulated Cortex-M3", ("model", "bytes", "on the wire", "mpremote fs cp", "its time / ours",
+                                                       "the wire alone / ours"), rows)
 
 
-@command
-def main(argv=None):
-    parser = Parser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
-    parser.add_argument("--tokens", type=int, default=512, help="of held-out text for reads and hits")
-    parser.add_argument("--training", action=argparse.BooleanOptionalAction, default=True,
-                        help="compare training with a naive scan (minutes; needs PyTorch)")
-    args = parser.parse_args(argv)
-    if not 256 <= args.tokens <= 1_000_000:
-        raise UserError("--tokens must be from 256 to a million")
+def measured(args):
+    """Measure all, and write it to build/bench.json."""
     models = args.models or sorted((ROOT / "weights").glob("*.scribe"))
     for path in models:
         Packed.load(path)  # a mistake is said before anything is counted
@@ -331,7 +330,34 @@ def main(argv=None):
     show(result)
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"\n{OUTPUT.relative_to(ROOT)} written")
+    print(f"{OUTPUT.relative_to(ROOT)} written")
+    return result
+
+
+@command
+def main(argv=None):
+    parser = Parser(prog="python -m tools.bench", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
+    parser.add_argument("--tokens", type=int, default=512, help="of held-out text for reads and hits")
+    parser.add_argument("--show", action="store_true", help="show what build/bench.json says; measure nothing")
+    parser.add_argument("--page", action="store_true", help="put the tables into docs/bench.md")
+    parser.add_argument("--training", action=argparse.BooleanOptionalAction, default=True,
+                        help="compare training with a naive scan (minutes; needs PyTorch)")
+    args = parser.parse_args(argv)
+    if not 256 <= args.tokens <= 1_000_000:
+        raise UserError("--tokens must be from 256 to a million")
+    if args.show:
+        try:
+            result = json.loads(OUTPUT.read_text())
+        except (OSError, ValueError):
+            raise UserError(f"{OUTPUT.relative_to(ROOT)}: not there, or damaged; run: make bench") from None
+    else:
+        result = measured(args)
+    text = "\n\n".join(tables(result)) + "\n"
+    print("\n" + text)
+    if args.page:
+        about = PAGE.read_text().partition(HEADING)[0]
+        PAGE.write_text(f"{about}{HEADING}\n\n{text}")
     return 0
 
 

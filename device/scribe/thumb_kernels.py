@@ -4,7 +4,7 @@ How it works (docs/kernels.md has the measurements):
 * A vector is packed group by group: -128 sum(x) (int8) or -8 sum(x) (int4), from which the group's accumulator
   starts, then its elements as words, eight to an `ldm`.
 * A word W of weights is multiplied as it is, then shifted: w0 x0 + w1 x1 = W x0 + (W >> 8) (x1 - 256 x0), and so on,
-  modulo 2^32. So a weight costs a shift and an `mla`, and the first of a word no shift. `pack` subtracts.
+  modulo 2^32. So a weight costs a shift and an `mla`, and the first of a word no shift. Packing subtracts.
 * The code for a group is equal pieces in a row; a row's last group, if short, is entered further on.
 * A 15-bit scale goes 16 bits up, so that the high word of the product is what is wanted.
 * Instructions that MicroPython's assembler lacks are numbers. The comment on each line says the same in assembler

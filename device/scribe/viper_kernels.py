@@ -4,7 +4,7 @@ How it is written, and why (docs/kernels.md has the measurements):
 * A viper integer is a machine word: 32 bits on boards, 64 on the unix port. `ptr32` loads are signed on the first and
   zero-extended on the second, so a loaded word that is compared or shifted right goes through `(v ^ sign) - sign`,
   which changes nothing on 32 bits. `sign` is made at run time: a literal of 2^30 or more would be an object.
-* A byte b of two 4-bit weights times two inputs is `b * x0 + (b >> 4) * (x1 - 16 * x0)`: `pack` does the subtraction,
+* A byte b of two 4-bit weights times two inputs is `b * x0 + (b >> 4) * (x1 - 16 * x0)`: packing does the subtraction,
   so no nibble is masked. A vector is packed for matrices of one width.
 * `a * b + acc` is an instruction shorter than `acc += a * b`; loops over weights are unrolled as far as the short
   forms of Thumb's loads reach.
