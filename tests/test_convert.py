@@ -41,7 +41,9 @@ def write_llama2c(path, config, weights, version, group=32):
     layers = range(config.n_layers)
     norms = [[f"layers.{i}.{n}.weight" for i in layers] for n in ("temporal_norm", "ff_norm")]
     parts = {p: [f"layers.{i}.{n}.weight" for i in layers] for p, n in llama2c.LAYER_TENSORS.items()}
-    f32 = lambda name: weights[name].astype("<f4").tobytes()
+    def f32(name):
+        return weights[name].astype("<f4").tobytes()
+
     if version == 0:
         sizes[5] *= 1 if config.tie_embeddings else -1
         names = ["embedding.weight", *norms[0], *parts["wq"], *parts["wk"], *parts["wv"], *parts["wo"], *norms[1],
@@ -101,7 +103,7 @@ def damaged_llama2c(path, what):
     ({"more": b"1234"}, "other data follow"),
     ({"ints": {0: 0}}, "dim is 0"),
     ({"ints": {4: (1 << 31) - 1}}, "hidden_dim is 2147483647"),
-    ({"ints": {4: 1 << 19, 20: 65536, 24: 16384}}, "cut short"),
+    ({"ints": {4: 1 << 16, 20: 65536, 24: 16384}}, "cut short"),
     ({"ints": {8: 65}}, "n_layers is 65"),
     ({"ints": {12: 7}}, "no multiple of n_heads"),
     ({"ints": {12: 64, 16: 64}}, "rotated in pairs"),

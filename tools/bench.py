@@ -310,8 +310,8 @@ def tables(result):
         "model", "board", "processor", "counted on", "instructions", "tokens a second, or why it does not fit"), rows)
     rows = [(model, f"{d['model_bytes']:,}", f"{d['bytes']['deploy']:,}", f"{d['bytes']['mpremote']:,}",
              d["times"]["mpremote"], d["times"]["wire"]) for model, d in result.get("deploying", {}).items()]
-    yield table("Deploying to an emulated Cortex-M3", ("model", "bytes", "on the wire", "mpremote fs cp", "its time / ours",
-                                                       "the wire alone / ours"), rows)
+    yield table("Deploying to an emulated Cortex-M3", (
+        "model", "bytes", "on the wire", "mpremote fs cp", "its time / ours", "the wire alone / ours"), rows)
 
 
 def measured(args):
@@ -327,7 +327,6 @@ def measured(args):
     except UserError as error:
         print(f"left out: training ({error})")
     merge_deploying(result, models)
-    show(result)
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{OUTPUT.relative_to(ROOT)} written")

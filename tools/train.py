@@ -418,7 +418,8 @@ class Run:
             self.seconds, stop = self.group.largest(before + time.monotonic() - began, float(self.stop))
             self.stop = bool(stop)
 
-        with tqdm(disable=not self.group.first, total=100.0, initial=min(100.0, 100 * self.progress()), mininterval=1.0, dynamic_ncols=True,
+        with tqdm(disable=not self.group.first, total=100.0, initial=min(100.0, 100 * self.progress()),
+                  mininterval=1.0, dynamic_ncols=True,
                   bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}") as bar:
             while self.progress() < 1 and not self.stop:
                 loss, load = self.train_step()
