@@ -135,7 +135,7 @@ def test_the_package_frozen_into_a_firmware_equals_the_reference(small):
 
 
 @pytest.mark.parametrize("old, new", (("state.advance()", "state.slot = 0"),
-                                      ("_norm.run(work.n, x", "_norm.run(work.n, work.n")))
+                                      ("norm(work.n, x", "norm(work.n, work.n")))
 def test_a_difference_is_found_and_told(small, monkeypatch, old, new):
     """A board whose code is wrong does not pass."""
     broken = {**images.sources(), "scribe/model.py": images.sources()["scribe/model.py"].replace(

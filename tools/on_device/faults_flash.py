@@ -126,12 +126,12 @@ def mounted(kind, blocks=None):
 
 def recovered(story):
     """What `story` returns, the file system mounted anew if need be: MicroPython lets a driver's exception pass through
-    littlefs, which may then take half a block for a whole one until it is mounted again."""
+    littlefs and FAT, which may then take half a block for a whole one until they are mounted again."""
     global remounted
     try:
         return story()
     except (OSError, ValueError) as error:
-        if request["on"] != "littlefs" or not one_line(error):
+        if request["on"] == "card" or not one_line(error):
             raise
     vfs.umount("/card")
     vfs.mount(driver(disk), "/card")
