@@ -7,13 +7,13 @@ take less.
 
 import hashlib
 import json
-import os
 import pathlib
 import sys
 
 from tools.engines import find_original, open_engine
 from tools.errors import Parser, UserError, command
 from tools.evaluate import evaluate, show
+from tools.files import write_beside
 from tools.fileformat import Matrix
 from tools.logits import texts_of
 from tools.micropython import MicroPythonError, run
@@ -110,12 +110,12 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if not args.model.is_file():
         raise UserError(f"{args.model}: no such file")
+    if args.documents is not None and args.documents < 1:
+        raise UserError("--documents must be 1 or more")
     find_original(args.model)
     facts = measure(args.model, args.text, args.documents)
     target = args.model.with_suffix(".json")
-    partial = target.with_suffix(".json.partial")
-    partial.write_text(json.dumps(facts, indent=2) + "\n")
-    os.replace(partial, target)
+    write_beside(target, lambda path: path.write_text(json.dumps(facts, indent=2) + "\n"))
     print(table(facts))
     return 0
 

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 from tools.config import Config
 from tools.errors import UserError
+from tools.files import write_beside
 
 
 def tensor_shapes(config):
@@ -112,7 +113,5 @@ def rounded(weights):
 
 def save_float16(folder, weights):
     """Write model.safetensors in float16, beside and then renamed."""
-    folder = pathlib.Path(folder)
-    partial = folder / "model.safetensors.partial"
-    save_file({name: v.astype(np.float16) for name, v in weights.items()}, partial)
-    partial.replace(folder / "model.safetensors")
+    tensors = {name: v.astype(np.float16) for name, v in weights.items()}
+    write_beside(pathlib.Path(folder) / "model.safetensors", lambda path: save_file(tensors, path))

@@ -11,6 +11,7 @@ import sys
 
 from tools import checkpoint, originals, pack
 from tools.errors import Parser, UserError, command
+from tools.files import make_folder, write_beside
 
 #: Files of an original's folder beside its tensors: the tokenizer in the form in which it came.
 TOKENIZERS = {".json": "tokenizer.json"}
@@ -33,13 +34,12 @@ def convert(path, name, tokenizer=None, slide=False, calibration=None, count=204
 
 def write_original(folder, config, weights, tokenizer):
     """The float16 original that rehearsals compare with: config.json, model.safetensors and the tokenizer's file."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(folder)
     checkpoint.save_float16(folder, weights)
-    config.with_tolerances().save(folder / "config.json")
+    write_beside(folder / "config.json", config.with_tolerances().save)
     target = folder / TOKENIZERS.get(tokenizer.suffix, "tokenizer.bin")
     if target.resolve() != tokenizer.resolve():
-        shutil.copyfile(tokenizer, target)
+        write_beside(target, lambda path: shutil.copyfile(tokenizer, path))
 
 
 def parser():

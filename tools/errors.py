@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import os
 import sys
 
 
@@ -10,7 +11,8 @@ class UserError(Exception):
 
 
 def command(main):
-    """Decorate a tool's `main(argv=None)`: a UserError becomes one line and exit status 2; Ctrl-C exits with 130."""
+    """Decorate a tool's `main(argv=None)`: a UserError, or what the system says of a file, becomes one line and exit
+    status 2; Ctrl-C exits with 130, and so, without a word, does a reader of the output that went away."""
 
     @functools.wraps(main)
     def run(argv=None):
@@ -18,6 +20,12 @@ def command(main):
             return main(argv)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
+            return 2
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again at exit
+            return 130
+        except OSError as error:
+            print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print("\nstopped", file=sys.stderr)

@@ -5,6 +5,7 @@ parameter lists, in the order that `layer_records` and its neighbours give.
 """
 
 import binascii
+import contextlib
 import dataclasses
 import json
 import os
@@ -217,7 +218,8 @@ class Packed:
         except OSError as error:
             raise UserError(f"{path}: can't be written ({error.strerror})") from None
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
         return len(data)
 
     @classmethod

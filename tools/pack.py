@@ -12,6 +12,7 @@ import numpy as np
 
 from tools import bounds, checkpoint, floating, integer, originals, standin
 from tools.errors import Parser, UserError, command
+from tools.files import make_folder, write_beside
 from tools.fileformat import ADD, PRODUCT_SHIFT, RAW, SATURATE, Packed
 from tools.fixedpoint import INT16_MAX, STATE_LIMIT, mantissa
 from tools.quantise import fixed, quantise, widest_point
@@ -316,9 +317,9 @@ def main(argv=None):
         raise UserError(f"{args.original}: is a file; --original is a folder")
     packed, texts = pack_folder(args.folder, args.output.stem, args.calibrate, args.tokens, args.headroom)
     report = headroom_report(packed, texts)
-    size = packed.save(args.output)
     if args.original:
         write_original(args.folder, args.original)
+    size = packed.save(args.output)
     clipped = sum(row[0] for row in report)
     print(f"{args.output}: {size:,} bytes; {clipped} activations saturated in {sum(map(len, texts)):,} tokens; "
           f"least headroom " + ", ".join(f"{name} of layer {layer} {room:.1f}x" for _, layer, name, room in report[:3]))
@@ -330,12 +331,13 @@ def main(argv=None):
 def write_original(source, target):
     """The float16 original beside a packed model: what rehearsals compare with, and by which tolerances."""
     config, weights = checkpoint.load(source)
-    target.mkdir(parents=True, exist_ok=True)
+    target = make_folder(target)
     checkpoint.save_float16(target, weights)
-    config.with_tolerances().save(target / "config.json")
+    write_beside(target / "config.json", config.with_tolerances().save)
     for name in ("tokenizer.json", "tokenizer.bin"):
         if (pathlib.Path(source) / name).is_file():
-            (target / name).write_bytes((pathlib.Path(source) / name).read_bytes())
+            data = (pathlib.Path(source) / name).read_bytes()
+            write_beside(target / name, lambda path: path.write_bytes(data))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from tools import bpe, data
 from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
 from tools.distributed import Group
+from tools.files import make_folder, write_beside
 from tools.model import Decoder, auxiliary_loss
 from tools.rounding import Rounding
 
@@ -135,13 +136,6 @@ def replace_folder(new, old):
         old.rename(aside)
     new.rename(old)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def write_beside(path, write):
-    """Call write(temporary path), then rename over `path`: an interruption leaves the old file."""
-    temporary = path.with_name(path.name + ".tmp")
-    write(temporary)
-    temporary.replace(path)
 
 
 def tokenizer_sample(texts, weights, limit=TOKENIZER_TEXT):
@@ -347,19 +341,29 @@ class Run:
         return entry
 
     def save(self):
-        """Write the model and, beside it, all that going on needs; each is renamed into place when whole."""
+        """Write all that going on needs, then the model; each is renamed into place when whole. In this order, so that
+        a folder with a model in it can always be resumed."""
         if not self.group.first:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         write_beside(self.folder / "config.json", self.config.save)
         write_beside(self.folder / "tokenizer.json", lambda path: self.tokenizer.save(str(path)))
+        new = self.folder / "resume.tmp"
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            self._save_state(new)
+            replace_folder(new, self.folder / "resume")
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(new, ignore_errors=True)
+            raise UserError(f"{self.folder}: the run can't be saved ({error})") from None
         self._swap_average()
         tensors = {name: t.detach().contiguous().cpu() for name, t in self.model.state_dict().items()}
-        write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
         self._swap_average()
-        new = self.folder / "resume.tmp"
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir()
+        write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+
+    def _save_state(self, folder):
+        """Weights, optimiser and the places reached in the data, from which a run goes on as if it had never stopped."""
         state = {"rng": torch.get_rng_state()}
         for n, p in enumerate(self.parameters):
             state[f"weight.{n}"] = p.detach()
@@ -367,13 +371,12 @@ class Run:
                 state[f"average.{n}"] = self.average[n]
             for key, value in self.optimizer.state.get(p, {}).items():
                 state[f"{key}.{n}"] = value
-        save_file(state, new / "state.safetensors")
+        save_file(state, folder / "state.safetensors")
         options = {key: value for key, value in vars(self.options).items() if key not in ("out", "resume")}
-        (new / "run.json").write_text(json.dumps({
+        (folder / "run.json").write_text(json.dumps({
             "options": options, "config": self.config.to_dict(), "checksums": self._checksums(),
             "data": self.batches.state(), "step": self.step, "tokens": self.tokens, "seconds": self.seconds,
             "recent": self.recent, "load": None if self.load is None else self.load.tolist()}) + "\n")
-        replace_folder(new, self.folder / "resume")
 
     def _on_signal(self, number, frame):
         """Finish the step, then save; asked twice, stop at once (a checkpoint on disk is always whole)."""
