@@ -167,8 +167,9 @@ less beyond its cache). No times are given: what a call costs is the board's dri
 * The mount decides most, so `scribe` brings its own: where it knows the board's flash (`rp2.Flash`, `flashbdev` of
   esp32), it opens the file once more through a littlefs with readsize 4, which no one else sees, and an expert costs
   {100 * (last['4/256']['bytes'] / EXPERT - 1):.1f}% beyond its bytes
-  ({100 * (tail['4/256']['bytes'] / EXPERT - 1):.1f}% with the best tail) in as many calls as on rp2. `device/scribe/modelfile.py` compares the header, which holds a CRC-32 of everything, before it
-  trusts what it found. On an SD card, or where flash holds FAT, the file is read as it is mounted.
+  ({100 * (tail['4/256']['bytes'] / EXPERT - 1):.1f}% with the best tail) in as many calls as on rp2.
+  `device/scribe/modelfile.py` compares the header, which holds a CRC-32 of everything, before it trusts what it found.
+  On an SD card, or where flash holds FAT, the file is read as it is mounted.
 * With a stock mount: littlefs caches 4 x the larger of readsize and progsize, and data moves in caches. An expert
   takes {last['defaults']['calls']:.0f} calls with the defaults, {last['rp2']['calls']:.0f} on rp2,
   {last['32/1024']['calls']:.0f} with progsize 1024 (and 4 KB for each of littlefs's two caches and each open file).
