@@ -166,9 +166,10 @@ less beyond its cache). No times are given: what a call costs is the board's dri
   change of length (below). Align experts for reading in place (ROMFS), not for littlefs.
 * The mount decides most, so `scribe` brings its own: where it knows the board's flash (`rp2.Flash`, `flashbdev` of
   esp32), it opens the file once more through a littlefs with readsize 4, which no one else sees, and an expert costs
-  {100 * (last['4/256']['bytes'] / EXPERT - 1):.1f}% beyond its bytes ({100 * (tail['4/256']['bytes'] / EXPERT - 1):.1f}% with the best tail) in as many
-  calls as on rp2. `device/scribe/modelfile.py` compares the header, which holds a CRC-32 of everything, before it
-  trusts what it found. On an SD card, or where flash holds FAT, the file is read as it is mounted.
+  {100 * (last['4/256']['bytes'] / EXPERT - 1):.1f}% beyond its bytes
+  ({100 * (tail['4/256']['bytes'] / EXPERT - 1):.1f}% with the best tail) in as many calls as on rp2.
+  `device/scribe/modelfile.py` compares the header, which holds a CRC-32 of everything, before it trusts what it found.
+  On an SD card, or where flash holds FAT, the file is read as it is mounted.
 * With a stock mount: littlefs caches 4 x the larger of readsize and progsize, and data moves in caches. An expert
   takes {last['defaults']['calls']:.0f} calls with the defaults, {last['rp2']['calls']:.0f} on rp2,
   {last['32/1024']['calls']:.0f} with progsize 1024 (and 4 KB for each of littlefs's two caches and each open file).
@@ -186,7 +187,8 @@ number is cheaper to walk. A few unused blocks at the end can save a quarter of 
 
 No one file of this length can do with less than about 4.4 jumps a block (half of the bits of a distance of some 470
 blocks), 3.6% at 32 bytes each, so that 3% is out of reach of a stock mount, whatever the layout: to it come the last
-cache of each expert, half used ({100 * 512 / EXPERT:.1f}% at 1024 bytes), and the pointers at the head of each block (0.2%).
+cache of each expert, half used ({100 * 512 / EXPERT:.1f}% at 1024 bytes), and the pointers at the head of each block
+(0.2%).
 
 `best_tail` in `tools/layouts.py` finds the length. Worth having where it is free, and no more: a jump is one read of 32
 bytes.

@@ -72,11 +72,11 @@ def time_tokens(s, text):
         print(time.ticks_diff(time.ticks_us(), start))
 
 
-def time_matrix(bits, cols):
-    """Microseconds of 8 rows of `cols` columns."""
+def time_matrix(bits, cols, rows):
+    """Microseconds of a matrix, the packing of its input included."""
     from scribe import kernels
 
-    rows, groups = 8, cols // kernels.GROUP
+    groups = cols // kernels.GROUP
     weights = rows * groups * 2
     buf = bytearray(weights + rows * cols * bits // 8)
     for i in range(len(buf)):
