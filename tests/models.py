@@ -2,6 +2,10 @@
 
 import dataclasses
 
+import functools
+import pathlib
+import tempfile
+
 import numpy as np
 
 from tools import checkpoint
@@ -49,6 +53,13 @@ def tokenizer_section(vocab_size, folder):
     path = folder / f"tokenizer-{vocab_size}.json"
     bpe.build(pairs).save(str(path))
     return section_from_json(path)
+
+
+@functools.cache
+def section_of(vocab_size):
+    """`tokenizer_section`, made once for each size."""
+    with tempfile.TemporaryDirectory() as folder:
+        return tokenizer_section(vocab_size, pathlib.Path(folder))
 
 
 def packed(config, folder, name, seed=0, endless=False):

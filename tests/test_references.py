@@ -2,12 +2,16 @@
 
 import dataclasses
 
+import hypothesis
 import models
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from tools import fixedpoint, floating, integer, pack, quantise, standin
+from tools.config import Config
 from tools.engines import compare
+from tools.errors import UserError
 from tools.fileformat import Matrix, Packed
 
 RNG = np.random.default_rng(5)
@@ -68,6 +72,62 @@ def test_float_reference_equals_pytorch(packed, name):
         theirs = decoder(torch.tensor(tokens)[None])[0].numpy()
     ours = floating.forward(config, weights, tokens)
     assert np.abs(theirs - ours).max() < 1e-5 * max(1, np.abs(ours).max())
+
+
+@st.composite
+def configs(draw):
+    """Any shape of a decoder that a config allows, small."""
+    heads, kv = draw(st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3), (6, 2)]))
+    rnn_heads, experts = draw(st.integers(1, 3)), draw(st.integers(0, 3))
+    flags = {name: draw(st.booleans()) for name in ("rotary_interleaved", "tie_embeddings", "rnn_bias", "qkv_bias",
+                                                    "attention_out_bias", "mlp_bias")}
+    return Config(
+        recipe=draw(st.text("SA", min_size=1, max_size=3)), vocab_size=draw(st.integers(258, 300)),
+        d_model=draw(st.integers(2, 20)), d_rnn=rnn_heads * draw(st.integers(1, 8)), rnn_heads=rnn_heads,
+        conv_width=draw(st.integers(1, 5)), n_heads=heads, n_kv_heads=kv, head_dim=draw(st.sampled_from([2, 4, 6, 10])),
+        window=draw(st.integers(1, 12)), rotary_fraction=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        activation=draw(st.sampled_from(["gelu", "silu"])), d_ff=draw(st.integers(0 if experts else 1, 9)),
+        n_experts=experts, d_expert=draw(st.integers(1, 9)), embedding_scale=draw(st.sampled_from([1.0, 3.5])),
+        logit_softcap=draw(st.sampled_from([0.0, 10.0])), **flags).check()
+
+
+@pytest.mark.training
+@hypothesis.settings(max_examples=25, derandomize=True, database=None, deadline=None)
+@hypothesis.given(configs(), st.integers(0, 99))
+def test_random_configs_equal_pytorch(config, seed):
+    """The float reference and the trainer's model, two programs that share no line, on any config."""
+    torch = pytest.importorskip("torch")
+    from tools.model import Decoder
+
+    weights = models.random_weights(config, seed)
+    decoder = Decoder(config).double().eval()
+    decoder.load_state_dict({key: torch.tensor(v) for key, v in weights.items()})
+    tokens = np.concatenate([[0], np.random.default_rng(seed).integers(1, config.vocab_size, 30)])
+    with torch.no_grad():
+        theirs = decoder(torch.tensor(tokens)[None])[0].numpy()
+    ours = floating.forward(config, weights, tokens)
+    assert np.abs(theirs - ours).max() < 1e-4 * max(1, np.abs(ours).max())  # the router is float32 in training
+
+
+@hypothesis.settings(max_examples=25, derandomize=True, database=None, deadline=None)
+@hypothesis.given(configs(), st.integers(0, 99))
+def test_packing_random_configs_is_exact(config, seed):
+    """Quantised, written, read: the same integers; and the reference reads a text with them without overflow."""
+    weights = models.random_weights(config, seed)
+    tokens = np.random.default_rng(seed).integers(0, config.vocab_size, 30)
+    largest = pack.calibrate(config, weights, [tokens])
+    try:
+        model = pack.Packer(config, weights).pack(largest, {"name": "x"}, models.section_of(config.vocab_size))
+    except UserError:
+        return  # such as a gate out of range: refused, not written
+    again = Packed.from_bytes(model.to_bytes())
+    assert again.to_bytes() == model.to_bytes() and again.config == config
+    for key, records in model.sections.items():
+        for name, value in records.items():
+            if isinstance(value, Matrix):
+                assert (value.w == again.sections[key][name].w).all()
+                assert (value.scales == again.sections[key][name].scales).all()
+    assert (integer.forward(model, tokens) == integer.forward(again, tokens)).all()
 
 
 def test_rmsnorm_vector():
