@@ -1,7 +1,6 @@
 """Small models with random weights, for tests: every feature, in no time."""
 
 import dataclasses
-
 import functools
 import pathlib
 import tempfile
