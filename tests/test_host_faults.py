@@ -54,6 +54,7 @@ def test_bad_arguments_are_one_line_and_leave_nothing(tool, tmp_path, capsys):
         assert not any((tmp_path / "folder").iterdir()), line
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_kill_and_full_disks_leave_nothing_half_written():
     rows = list(torture.rows("host_kills", 0.02, seed=2))
