@@ -169,7 +169,9 @@ def deploying(path):
 
 
 def table(title, head, rows):
-    """A Markdown table with its title."""
+    """A Markdown table with its title, or "" for one without rows."""
+    if not rows:
+        return ""
     lines = [f"**{title}**", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     return "\n".join([*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)])
 
@@ -352,7 +354,7 @@ def main(argv=None):
             raise UserError(f"{OUTPUT.relative_to(ROOT)}: not there, or damaged; run: make bench") from None
     else:
         result = measured(args)
-    text = "\n\n".join(tables(result)) + "\n"
+    text = "\n\n".join(filter(None, tables(result))) + "\n"
     print("\n" + text)
     if args.page:
         about = PAGE.read_text().partition(HEADING)[0]
