@@ -180,8 +180,12 @@ def forked(action):
     return pid
 
 
-def ended(pid):
-    """Whether a child process has ended; it is waited for then."""
+def ended(pid, since):
+    """Whether a child process has ended; it is waited for then. `since`: of time.monotonic(), when it began: one that
+    takes ten minutes hangs."""
+    if time.monotonic() - since > 600:
+        kill(pid)
+        raise AssertionError("the copying process hung")
     return os.waitpid(pid, os.WNOHANG)[0] != 0
 
 
@@ -194,9 +198,9 @@ def killed_at(line, action, count, after=b""):
     """Kill an action when so many of its bytes (after a text among them) have reached the board; False where it had
     ended before."""
     line.cut_later(after, count)
-    pid = forked(action)
+    pid, since = forked(action), time.monotonic()
     while not line.cut():
-        if ended(pid):
+        if ended(pid, since):
             line.mend()
             return False
         time.sleep(0.001)
@@ -309,8 +313,8 @@ def test_power_cuts_on_the_board_at_random_writes(board):
     for _ in range(16):
         b.unplug()
         b.plug(writes=rng.randrange(1, writes))
-        pid = forked(copy)
-        while not b.dark and not ended(pid):
+        pid, since = forked(copy), time.monotonic()
+        while not b.dark and not ended(pid, since):
             time.sleep(0.001)
         if not b.dark:  # there was less to copy
             with opened(b) as t:
