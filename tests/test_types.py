@@ -14,7 +14,7 @@ DEVICE = ROOT / "device"
 MISTAKES = {
     "library.py": ("gc.collect()", "gc.colect()", 'Module has no attribute "colect"'),
     "story.py": ("ticks_diff(ticks_ms(), began)", "ticks_diff(ticks_ms())", "No overload variant"),
-    "model.py": ("self.library = Library(file,", "self.library = Library(", 'Missing positional argument "layers"'),
+    "model.py": ('Library(file, len(config["recipe"]), check)', "Library(file)", 'Missing positional argument "layers"'),
     "recurrence.py": ("k.conv(u, u, tail, buf, self._conv)", "k.conv(u, u, tail, buf)", 'Missing positional argument "p"'),
     "bookmark.py": ("import struct\n", "import struct\nimport mmap\n", "stub for module named"),  # not on boards
     "sampler.py": ("k.argmax(", "k.argmaxx(", 'Module has no attribute "argmaxx"'),

@@ -316,7 +316,7 @@ def test_what_is_to_be_kept_clear_of_is_found(body):
 
 
 #: Modules of MicroPython that the package imports, each in the stock firmware of rp2, esp32 and stm32, or in a `try`.
-BOARD_MODULES = set("array binascii gc json machine micropython os select struct sys time uctypes".split())
+BOARD_MODULES = set("array binascii gc json machine micropython os select struct sys time uctypes vfs".split())
 
 
 def test_imports_are_micropythons_own():

@@ -61,7 +61,7 @@ def _lengths(c):
     head = norm + 32, norm + 32
     if not c["tie_embeddings"]:
         head = head[0] + embedding, head[0] + embedding + 4 * c["vocab_size"]
-    result = {"EMBD": (16 + embedding, 16 + embedding + 4 * c["vocab_size"]), "HEAD": head}
+    result: dict = {"EMBD": (16 + embedding, 16 + embedding + 4 * c["vocab_size"]), "HEAD": head}
     for i in range(len(recipe)):
         rows = d
         size = 2 * norm
@@ -108,7 +108,6 @@ class ModelFile:
         self.path = path
         self._bytes = self._megabytes = 0
         self._head = b""
-        self._file = None
         try:
             self._file = open(path, "rb")
         except OSError as error:
@@ -310,7 +309,7 @@ class ModelFile:
             if not wrong:
                 ok = self._possible(config)
         except (KeyError, TypeError, ValueError, AttributeError):
-            wrong = ()
+            wrong = []
         if wrong:
             name, low, high = [size for size in SIZES if size[0] == wrong[0]][0]
             self.refuse("section CONF: %s is %r; %d to %d is needed" % (name, config[name], low, high))

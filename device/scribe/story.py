@@ -132,7 +132,7 @@ class Scribe:
         try:
             text.extend(self._tokenizer.encode(raw))
         except MemoryError:
-            text = None
+            text = None  # type: ignore[assignment]
         if text is None:
             gc.collect()
             raise MemoryError("a prompt of %d bytes is too long for %d bytes of free heap" % (len(raw), gc.mem_free()))
