@@ -358,7 +358,9 @@ class Run:
             shutil.rmtree(new, ignore_errors=True)
             raise UserError(f"{self.folder}: the run can't be saved ({error})") from None
         self._swap_average()
-        tensors = {name: t.detach().contiguous().cpu() for name, t in self.model.state_dict().items()}
+        # Once the loss has seen rounded weights, they are the model; the full ones are how training goes on.
+        with self.rounding() if self.rounds else contextlib.nullcontext():
+            tensors = {name: t.detach().clone().contiguous().cpu() for name, t in self.model.state_dict().items()}
         self._swap_average()
         write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
 
