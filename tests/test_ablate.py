@@ -103,7 +103,7 @@ def test_it_goes_on_where_it_stopped(folder, monkeypatch, capsys, plots):
     runs = json.loads((folder / "bytes.json").read_text())["runs"]
     assert len(runs) == 4 and runs[0]["bits_per_byte"] == 9 and runs[0]["load_max_over_mean"] == 1.5
     assert runs[0]["ram_bytes"] == ablate.ram(config)
-    assert not list(folder.glob("*.partial"))
+    assert not list(folder.glob("*.partial")) and not list(folder.glob("*.tmp"))
 
 
 def test_an_interrupted_run_is_resumed(folder, monkeypatch, capsys, plots):

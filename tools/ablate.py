@@ -8,7 +8,6 @@ trainer, number of tokens and order of documents; `--table` only writes the page
 import bisect
 import dataclasses
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import numpy as np
 from tools import budget
 from tools.config import Config
 from tools.errors import Parser, UserError, command
+from tools.files import write_text
 from tools.micropython import ROOT
 
 DOCS = ROOT / "docs"
@@ -134,10 +134,8 @@ def shared_tokenizer(args):
     path = args.runs / "tokenizer.json"
     if not path.is_file():
         args.runs.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
         texts = (document for corpus in args.corpus for document in read_documents(corpus)[:5000])
-        bpe.train(texts, BASE.vocab_size).save(str(partial))
-        os.replace(partial, path)
+        write_text(path, bpe.train(texts, BASE.vocab_size).to_str(pretty=True))
     return path
 
 
@@ -146,7 +144,7 @@ def same_settings(args):
     path, wanted = args.runs / "settings.json", settings(args)
     args.runs.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
-        write(path, json.dumps(wanted) + "\n")
+        write_text(path, json.dumps(wanted) + "\n")
     elif json.loads(path.read_text()) != wanted:
         raise UserError(f"{path}: the runs there were begun with other settings; give the same, or another --runs")
 
@@ -193,13 +191,6 @@ def read_results(path):
         return []
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a list of runs ({error}); move it away") from None
-
-
-def write(path, text):
-    """Write beside, then rename."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def of(runs, name):
@@ -334,8 +325,8 @@ def show(runs, docs):
         raise UserError(f"{path}: no such file; it holds the text around the tables")
     text = page(path.read_text(encoding="utf-8"), runs)
     if runs:
-        write(docs / "bytes.svg", draw(runs))
-    write(path, text)
+        write_text(docs / "bytes.svg", draw(runs))
+    write_text(path, text)
 
 
 def parser():
@@ -405,7 +396,7 @@ def main(argv=None):
         if not finished:
             train(args, name, seed, folder)
         runs = [run for run in runs if run not in before] + [measure(args, name, seed, folder)]
-        write(results, json.dumps({"runs": runs}, indent=1) + "\n")
+        write_text(results, json.dumps({"runs": runs}, indent=1) + "\n")
         show(runs, args.docs)
         print(f"{name}, seed {seed}: {bits(runs[-1]):.4f} bits per byte", flush=True)
     return 0

@@ -13,7 +13,7 @@ import sys
 from tools.engines import find_original, open_engine
 from tools.errors import Parser, UserError, command
 from tools.evaluate import evaluate, show
-from tools.files import write_beside
+from tools.files import write_text
 from tools.fileformat import Matrix
 from tools.logits import texts_of
 from tools.micropython import MicroPythonError, run
@@ -115,7 +115,7 @@ def main(argv=None):
     find_original(args.model)
     facts = measure(args.model, args.text, args.documents)
     target = args.model.with_suffix(".json")
-    write_beside(target, lambda path: path.write_text(json.dumps(facts, indent=2) + "\n"))
+    write_text(target, json.dumps(facts, indent=2) + "\n")
     print(table(facts))
     return 0
 

@@ -5,10 +5,8 @@ parameter lists, in the order that `layer_records` and its neighbours give.
 """
 
 import binascii
-import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import struct
 
@@ -17,6 +15,7 @@ import numpy as np
 from tools import fixedpoint
 from tools.config import Config
 from tools.errors import UserError
+from tools.files import write_beside
 from tools.tokenizer import section_check
 
 MAGIC = b"\x93SCRIBE\n"
@@ -210,16 +209,12 @@ class Packed:
         """Write beside, read back, then rename: never a half-written file under the final name."""
         path = pathlib.Path(path)
         data = self.to_bytes()
-        partial = path.with_name(path.name + ".partial")
-        try:
-            partial.write_bytes(data)
-            Packed.load(partial)
-            os.replace(partial, path)
-        except OSError as error:
-            raise UserError(f"{path}: can't be written ({error.strerror})") from None
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+
+        def write(temporary):
+            temporary.write_bytes(data)
+            Packed.load(temporary)
+
+        write_beside(path, write)
         return len(data)
 
     @classmethod

@@ -26,6 +26,11 @@ def write_beside(path, write):
         raise UserError(f"{path}: can't be written ({getattr(error, 'strerror', None) or error})") from None
 
 
+def write_text(path, text):
+    """`write_beside` for text, in UTF-8."""
+    write_beside(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def make_folder(path):
     """A folder, with those above it. Raises UserError where that can't be."""
     path = pathlib.Path(path)

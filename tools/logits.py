@@ -4,7 +4,6 @@ The file holds `logits` [tokens, vocabulary], `scale` (logits times scale are na
 each text's first token: a text of --text FILE begins afresh, with the model's beginning token).
 """
 
-import os
 import pathlib
 import sys
 
@@ -13,6 +12,7 @@ import numpy as np
 from tools.data import read_documents
 from tools.engines import NAMES, open_engine
 from tools.errors import Parser, UserError, command
+from tools.files import write_beside
 from tools.tokenizer import Tokenizer
 
 
@@ -58,14 +58,12 @@ def main(argv=None):
         texts = texts_of(args.text, engine.packed)
     logits = np.concatenate([engine.logits(tokens) for tokens in texts])
     starts = np.cumsum([0] + [len(tokens) for tokens in texts[:-1]])
-    partial = args.output.with_name(args.output.name + ".partial.npz")
-    try:
-        np.savez(partial, logits=logits, scale=engine.scale, tokens=np.concatenate(texts), starts=starts)
-        os.replace(partial, args.output)
-    except OSError as error:
-        raise UserError(f"{args.output}: can't be written ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
+
+    def write(path):
+        with path.open("wb") as file:  # savez would add .npz to a name
+            np.savez(file, logits=logits, scale=engine.scale, tokens=np.concatenate(texts), starts=starts)
+
+    write_beside(args.output, write)
     print(f"{args.output}: {logits.shape[0]} tokens x {logits.shape[1]}, engine {args.engine}, "
           f"{engine.scale:g} nats a unit")
     return 0

@@ -7,14 +7,14 @@ one does not, 2 when there was a mistake.
 
 import hashlib
 import json
-import os
 import pathlib
 import sys
 
 from tools import budget, rehearsal, rehearsal_page, rehearsal_plots
 from tools.engines import find_original, open_engine
-from tools.errors import Parser, UserError, command
+from tools.errors import Parser, command
 from tools.evaluate import show
+from tools.files import make_folder, write_text
 from tools.logits import texts_of
 from tools.micropython import ROOT
 from tools.parity import HELD_OUT
@@ -33,19 +33,6 @@ def choose(paths, packed, limit=None):
             texts.append(tokens)
             count += len(tokens)
     return texts
-
-
-def write(folder, name, text):
-    """Write folder/name beside, then rename: never a half-written file."""
-    partial = folder / (name + ".partial")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, folder / name)
-    except OSError as error:
-        raise UserError(f"{folder / name}: can't be written ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def describe(row):
@@ -73,8 +60,9 @@ def rehearse(path, original=None, texts=(HELD_OUT,), limit=None, out=None, word=
     folder = out or OUT / path.stem
     report = rehearsal_page.page(path.stem, digest, names, packed, model, engines["integer"], reading, found, checked,
                                  word)
-    write(folder, "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    write(folder, "report.html", report)
+    make_folder(folder)
+    write_text(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    write_text(folder / "report.html", report)
     return metrics
 
 

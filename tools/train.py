@@ -34,7 +34,7 @@ from tools import bpe, data
 from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
 from tools.distributed import Group
-from tools.files import make_folder, write_beside
+from tools.files import make_folder, write_beside, write_text
 from tools.model import Decoder, auxiliary_loss
 from tools.rounding import Rounding
 
@@ -336,7 +336,7 @@ class Run:
             return entry
         self.log = [line for line in self.log if line["step"] < self.step] + [entry]
         text = "".join(json.dumps(line) + "\n" for line in self.log)
-        write_beside(self.folder / "log.jsonl", lambda path: path.write_text(text))
+        write_text(self.folder / "log.jsonl", text)
         write_beside(self.folder / "loss.png", lambda path: draw(self.log, path))
         return entry
 

@@ -25,7 +25,7 @@ from tools.micropython import ROOT
 from tools.torture import Row, scaled
 
 MOMENTS = 100  # of each tool
-TEMPORARY = (".tmp", ".partial")
+TEMPORARY = (".tmp",)
 #: What a tool does to files, as Python tells it; a process can be killed before any of it.
 EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "shutil.copyfile"}
 STORY = "Once there was a fox who had a red hat. The fox sat on the hat.\n<|endofstory|>\n" * 40
