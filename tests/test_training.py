@@ -527,6 +527,26 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, corpus, monkeypa
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
 
 
+def test_interrupted_while_weights_are_rounded_equals_uninterrupted(tmp_path, corpus, monkeypatch):
+    """Scales are searched every few steps: neither the interruption nor a checkpoint in between may move that."""
+    monkeypatch.setattr(rounding, "SEARCH_EVERY", 7)
+    options = [*corpus, *SIZES, "--steps", "20", "--qat", "0.8", "--lr", "0.02"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert train.main([*options, "--out", str(whole)]) == 0
+    step = train.Run.train_step
+
+    def interrupted(self):
+        if self.step == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self)
+
+    monkeypatch.setattr(train.Run, "train_step", interrupted)
+    assert train.main([*options, "--out", str(parts), "--save-every", "0"]) == 130
+    monkeypatch.setattr(train.Run, "train_step", step)
+    assert train.main(["--out", str(parts), "--resume"]) == 0
+    assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
+
+
 def test_a_run_interrupted_between_two_renames_can_be_resumed(tmp_path, corpus):
     out = tmp_path / "run"
     train.main([*corpus, *SIZES, "--out", str(out), "--steps", "3"])

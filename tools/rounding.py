@@ -63,15 +63,17 @@ class Rounding:
 
     def __init__(self, model):
         self.matrices = list(matrices(model))
-        self.fractions, self.age = None, 0
+        self.fractions = None  # of each matrix, as last searched; part of what a run goes on from
 
     @contextlib.contextmanager
-    def __call__(self):
-        """Within it the model's weights are rounded; afterwards they are the full ones again, their gradients kept."""
+    def __call__(self, step=None):
+        """Within it the model's weights are rounded; afterwards they are the full ones again, their gradients kept.
+
+        step: of training, which decides when the fractions are searched; None: to look on, with those at hand.
+        """
         with torch.no_grad():
-            if self.fractions is None or self.age % SEARCH_EVERY == 0:
+            if self.fractions is None or step is not None and step % SEARCH_EVERY == 0:
                 self.fractions = [best_fraction(p.data, bits) for p, bits in self.matrices]
-            self.age += 1
             full = [p.data for p, _ in self.matrices]
             for (p, bits), fraction in zip(self.matrices, self.fractions):
                 p.data = rounded(p.data, bits, fraction)

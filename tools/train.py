@@ -248,6 +248,9 @@ class Run:
                 self.optimizer.state[p] = {key: tensors[f"{key}.{n}"].clone().to(self.group.device)
                                            for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{n}" in tensors}
             torch.set_rng_state(tensors["rng"])
+            if "fraction.0" in tensors:
+                self.rounding.fractions = [tensors[f"fraction.{n}"].clone().to(self.group.device)
+                                           for n in range(len(self.rounding.matrices))]
         except (OSError, KeyError, RuntimeError, SafetensorError) as error:
             raise UserError(f"{folder}: damaged, or of another model ({error})") from None
         self.batches.restore(saved["data"])
@@ -286,7 +289,7 @@ class Run:
         batch = self.batches.next()
         count = max(1, int((batch[1] >= 0).sum()))
         self.optimizer.zero_grad(set_to_none=True)
-        with self.rounding() if self.rounds else contextlib.nullcontext():
+        with self.rounding(self.step) if self.rounds else contextlib.nullcontext():
             with self.precision:
                 nats, _, stats = self.losses(*(torch.from_numpy(rows[group.rank::group.size]).to(group.device)
                                                for rows in batch))
@@ -367,6 +370,8 @@ class Run:
     def _save_state(self, folder):
         """Weights, optimiser and the places reached in the data, from which a run goes on as if it had never stopped."""
         state = {"rng": torch.get_rng_state()}
+        for n, fraction in enumerate(self.rounding.fractions or ()):
+            state[f"fraction.{n}"] = fraction
         for n, p in enumerate(self.parameters):
             state[f"weight.{n}"] = p.detach()
             if self.average is not None:
