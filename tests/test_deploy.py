@@ -1,13 +1,12 @@
 """Deploying to a board: real MicroPython behind a pseudo-terminal, its littlefs, and every way a copy can go wrong."""
 
 import contextlib
+import functools
 import hashlib
 import http.server
 import json
 import os
 import random
-import signal
-import sys
 import threading
 import time
 import tty
@@ -19,6 +18,7 @@ import serial
 
 from tools import connection, crosscompile, deploy, package, romfs, transfer
 from tools.errors import UserError
+from tools.torture import processes
 
 #: A ROMFS partition for the unix port, which has none: `vfs.rom_ioctl` over bytes, of the kind that ESP32 has.
 ROM = """
@@ -168,43 +168,33 @@ def test_compiled_code_takes_the_place_of_source_and_back(board, model):
     assert not any(name.endswith(".mpy") for name in names_and_digests(b))
 
 
-def forked(action):
-    """Start an action in a child process, which says nothing; its process id."""
-    pid = os.fork()
-    if not pid:
-        sys.stdout = sys.stderr = open(os.devnull, "w")
-        try:
-            action()
-        finally:
-            os._exit(0)
-    return pid
+def copy(port, files):
+    """Copy files, {path: bytes}."""
+    with connection.Connection(port) as c:
+        t = transfer.Transfer(c, c.about())
+        for path, data in files.items():
+            t.put(path, data)
 
 
-def ended(pid, since):
-    """Whether a child process has ended; it is waited for then. `since`: of time.monotonic(), when it began: one that
-    takes ten minutes hangs."""
-    if time.monotonic() - since > 600:
-        kill(pid)
+def running(process, since):
+    """Whether a process still runs. `since`: of time.monotonic(), when it began: one that takes five minutes hangs."""
+    if time.monotonic() - since > 300:
+        processes.kill(process)
         raise AssertionError("the copying process hung")
-    return os.waitpid(pid, os.WNOHANG)[0] != 0
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    return process.is_alive()
 
 
 def killed_at(line, action, count, after=b""):
     """Kill an action when so many of its bytes (after a text among them) have reached the board; False where it had
     ended before."""
     line.cut_later(after, count)
-    pid, since = forked(action), time.monotonic()
+    process, since = processes.started(action), time.monotonic()
     while not line.cut():
-        if ended(pid, since):
+        if not running(process, since):
             line.mend()
             return False
         time.sleep(0.001)
-    kill(pid)
+    processes.kill(process)
     line.mend()
     return True
 
@@ -240,71 +230,48 @@ def kill_over_and_over(kills, board, action, right, rng, look):
     assert unfinished > 3  # kills did fall into copies
 
 
-FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-
-@FORKS
 @pytest.mark.slow
 def test_killed_dozens_of_times_a_copy_never_leaves_half_a_file_and_always_completes(board):
     b = board()
     files = {f"/flash/{n}": random.Random(n).randbytes(30000) for n in range(2)}
-
-    def copy():
-        with opened(b) as t:
-            for path, data in files.items():
-                t.put(path, data)
-
     right = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
-    kill_over_and_over(32, b, copy, right, random.Random(5), b.on_flash)
+    kill_over_and_over(32, b, functools.partial(copy, b.port, files), right, random.Random(5), b.on_flash)
 
 
-@FORKS
 @pytest.mark.ci
-def test_the_whole_tool_killed_dozens_of_times(board, model, monkeypatch):
-    sources = package.sources()
-    monkeypatch.setattr(package, "sources", lambda: sources)  # someone may be editing them
+def test_the_whole_tool_killed_dozens_of_times(board, model):
     b = board()
-    kill_over_and_over(24, b, lambda: run(b, "--model", model), wanted(model), random.Random(6),
-                       lambda: names_and_digests(b))
+    action = functools.partial(deploy.main, ["--port", b.port, "--model", str(model)])
+    kill_over_and_over(24, b, action, wanted(model), random.Random(6), lambda: names_and_digests(b))
 
 
-@FORKS
 @pytest.mark.slow
 def test_a_board_is_got_out_of_the_middle_of_anything(board):
     data = random.Random(9).randbytes(3 * transfer.CHUNK)
     size = 17 + len(transfer.frame(data[: transfer.CHUNK])[1])
     b = board()
-
-    def copy():
-        with opened(b) as t:
-            t.put("/flash/m", data)
-
+    copying = functools.partial(copy, b.port, {"/flash/m": data})
     for after, count in (*((b"", n) for n in range(1, 8)),  # the first Ctrl-C and Ctrl-A
                          *((b"print('scribe',", n) for n in (1, 15, 16)), (b"def scribe_about", 100),
                          *((b"binascii.a2b_base64('", n) for n in (0, 500, 2000)),
                          *((FRAMES, n) for n in (0, 1, 2, 10, 18, 19, 500, size, size + 1, size + 2, size + 20)),
                          (b"scribe_finish(", 3)):
-        assert killed_at(b, copy, count, after), (after, count)
+        assert killed_at(b, copying, count, after), (after, count)
         with opened(b) as t:
             assert t._run("print(6 * 7)") == "42"
             t.remove("/flash/m", "/flash/m.part")
-    copy()
+    copying()
     assert names_and_digests(b) == {"/flash/m": hashlib.sha256(data).hexdigest()}
 
 
-@FORKS
 @pytest.mark.slow
 def test_power_cuts_on_the_board_at_random_writes(board):
     """Each in the middle of a write to the flash: what the board was programming is half there."""
     b, rng = board(), random.Random(7)
     data = random.Random(8).randbytes(150000)
     right = {"/flash/m": hashlib.sha256(data).hexdigest()}
-
-    def copy():
-        with opened(b) as t:
-            t.put("/flash/m", data)
-
-    copy()
+    copying = functools.partial(copy, b.port, {"/flash/m": data})
+    copying()
     with opened(b) as t:
         writes = int(t._run("import flash\nprint(flash.written)"))
         t.remove("/flash/m")
@@ -313,22 +280,22 @@ def test_power_cuts_on_the_board_at_random_writes(board):
     for _ in range(16):
         b.unplug()
         b.plug(writes=rng.randrange(1, writes))
-        pid, since = forked(copy), time.monotonic()
-        while not b.dark and not ended(pid, since):
+        process, since = processes.started(copying), time.monotonic()
+        while not b.dark and running(process, since):
             time.sleep(0.001)
         if not b.dark:  # there was less to copy
             with opened(b) as t:
                 t.remove("/flash/m")
             continue
         b.unplug()
-        kill(pid)
+        processes.kill(process)
         b.plug()
         names = b.on_flash()
         no_half_file(names, right)
         resumed += "/flash/m.part" in names
     b.unplug()
     b.plug()
-    copy()
+    copying()
     assert names_and_digests(b) == right and resumed > 3
 
 
@@ -447,7 +414,7 @@ def test_a_board_that_does_not_answer(capsys, monkeypatch):
 
 def test_a_running_program_is_stopped(board):
     """One that someone typed, and so one that Ctrl-C interrupts."""
-    b = board()
+    b = board(interrupts=True)
     with serial.Serial(b.port, timeout=1) as typing:
         for _ in range(60):  # what comes just before the prompt takes keys is lost
             typing.write(b"print('run' + 'ning'); exec('while True: pass')\r")
@@ -592,7 +559,6 @@ def firmware(leave_out, heap=1 << 20):
         yield stack.enter_context(contextlib.closing(pty_board.Line(end)))
 
 
-@FORKS
 @pytest.mark.ci
 @pytest.mark.slow
 def test_firmware_is_got_out_of_a_transfer_that_was_killed(leave_out, tmp_path):
@@ -600,14 +566,10 @@ def test_firmware_is_got_out_of_a_transfer_that_was_killed(leave_out, tmp_path):
     data = random.Random(0).randbytes(9000)
     right = hashlib.sha256(data).hexdigest()
     (tmp_path / "file").write_bytes(data)
-
-    def copy():
-        with opened(line) as t:
-            t.put("/flash/m", data)
-
     with firmware(leave_out) as line:
+        copying = functools.partial(copy, line.port, {"/flash/m": data})
         before = line.to_board
-        copy()
+        copying()
         ours, before = line.to_board - before, line.to_board
         done = line.mpremote("fs", "cp", str(tmp_path / "file"), ":/flash/theirs")
         assert done.returncode == 0, done.stderr
@@ -615,10 +577,10 @@ def test_firmware_is_got_out_of_a_transfer_that_was_killed(leave_out, tmp_path):
         for after, count in ((b"binascii.a2b_base64('", 900), (FRAMES, 12), (FRAMES, 6000)):
             with opened(line) as t:
                 t.remove("/flash/m", "/flash/m.part")
-            assert killed_at(line, copy, count, after)
+            assert killed_at(line, copying, count, after)
             names = names_and_digests(line)
             no_half_file(names, {"/flash/there": names["/flash/there"], "/flash/theirs": right, "/flash/m": right})
-        copy()
+        copying()
         names = names_and_digests(line)
         assert names["/flash/m"] == names["/flash/theirs"] == right
         print(f"\n{len(data)} bytes: {ours} on the wire; mpremote fs cp {theirs}")

@@ -4,87 +4,25 @@ What a tool leaves under a final name is always whole; what it was at can be sta
 nothing had happened. A full disk is a limit on the size of any file (RLIMIT_FSIZE): one line, and nothing half-written.
 """
 
-import contextlib
 import importlib
 import importlib.util
-import io
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import sys
 import tempfile
-import time
-import traceback
 
 import numpy as np
 
 from tools import convert, pack
 from tools.micropython import ROOT
 from tools.torture import Row, scaled
+from tools.torture.processes import attempt
 
 MOMENTS = 100  # of each tool
 TEMPORARY = (".tmp",)
-#: What a tool does to files, as Python tells it; a process can be killed before any of it.
-EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "shutil.copyfile"}
 STORY = "Once there was a fox who had a red hat. The fox sat on the hat.\n<|endofstory|>\n" * 40
-
-
-def attempt(main, args, before=None, after=None, limit=None):
-    """Run a tool in a child process; returns (exit status, negative for a signal; what it said; seconds).
-
-    before: kill it before its so manieth change of a file. after: kill it after so many seconds. limit: bytes that a
-    file may have.
-    """
-    reader, writer = os.pipe()  # a file would be under the limit too
-    sys.stdout.flush()
-    began = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        status = 70
-        try:
-            os.dup2(writer, 1)
-            os.dup2(writer, 2)
-            # not the files that a test runner may have put there
-            sys.stdout = sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), write_through=True)
-            if limit is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            if before is not None:
-                sys.addaudithook(_killer(before))
-            status = main(args)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    os.close(writer)
-    if after is not None:
-        time.sleep(after)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status), said, time.monotonic() - began
-
-
-def _killer(count):
-    left = count
-
-    def hook(event, args):
-        nonlocal left
-        if event in EVENTS and not (event == "open" and not _writes(args)):
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return hook
-
-
-def _writes(args):
-    _, mode, flags = args
-    return (isinstance(mode, str) and set(mode) & set("wax+")) or bool(flags & (os.O_WRONLY | os.O_RDWR))
 
 
 def files(folder):
@@ -121,7 +59,8 @@ class Writer:
 
     def equal(self):
         """Whether what is there is what a run to the end leaves, and no temporary file beside it."""
-        return files(self.folder) == self.whole and not [p for p in self.folder.rglob("*") if p.name.endswith(TEMPORARY)]
+        temporary = [path for path in self.folder.rglob("*") if path.name.endswith(TEMPORARY)]
+        return files(self.folder) == self.whole and not temporary
 
 
 class Trainer(Writer):
@@ -167,17 +106,18 @@ def writers(folder):
 
     yield Writer("pack", pack.main, lambda at: [str(source), *out(at, "x.scribe")], folder / "pack")
     yield Writer("convert", convert.main, lambda at: [
-        "llama2c", str(folder / "m.bin"), "--tokenizer", str(folder / "t.bin"), *out(at, "x.scribe")], folder / "convert")
+        "llama2c", str(folder / "m.bin"), "--tokenizer", str(folder / "t.bin"), *out(at, "x.scribe")],
+        folder / "convert")
     if importlib.util.find_spec("torch") is None:
         print("left out: training under kill -9 (PyTorch is not installed)", file=sys.stderr)
         return
     (folder / "text").write_text(STORY)
     train = importlib.import_module("tools.train")
     yield Trainer("train", train.main, lambda at: [
-        "--corpus", str(folder / "text"), "--out", str(at), "--steps", "4", "--save-every", "0", "--batch", "2", "--seq",
-        "32", "--recipe", "SA", "--vocab", "260", "--d-model", "16", "--d-rnn", "16", "--rnn-heads", "2", "--n-heads",
-        "2", "--n-kv-heads", "1", "--head-dim", "8", "--experts", "2", "--d-expert", "8", "--window", "8", "--threads",
-        "1"], folder / "train")
+        "--corpus", str(folder / "text"), "--out", str(at), "--steps", "4", "--save-every", "0", "--batch", "2",
+        "--seq", "32", "--recipe", "SA", "--vocab", "260", "--d-model", "16", "--d-rnn", "16", "--rnn-heads", "2",
+        "--n-heads", "2", "--n-kv-heads", "1", "--head-dim", "8", "--experts", "2", "--d-expert", "8", "--window", "8",
+        "--threads", "1"], folder / "train")
 
 
 def killed(row, writer, **how):
@@ -190,7 +130,8 @@ def killed(row, writer, **how):
     problem = writer.problem(files(writer.folder))
     if not problem:
         again, said, _ = writer.again()
-        problem = "" if again == 0 and writer.equal() else f"status {again}, then not as a run that was never killed: {said}"
+        if again or not writer.equal():
+            problem = f"status {again}, then not as a run that was never killed: {said}"
     row.count(not problem, f"{how}: {problem}")
     return status != 0
 
@@ -212,8 +153,8 @@ def full(row, writer, limit):
 
 
 def run(amount, seed):
-    if not hasattr(os, "fork"):
-        print("left out: kill -9 of the tools (no fork on this system)", file=sys.stderr)
+    if os.name != "posix":
+        print("left out: kill -9 of the tools (there is none on this system)", file=sys.stderr)
         return
     rng = np.random.default_rng([seed, 4])
     with tempfile.TemporaryDirectory() as folder:
