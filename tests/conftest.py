@@ -101,6 +101,23 @@ def shared():
     return path if path.is_dir() else None
 
 
+@pytest.fixture(scope="session")
+def firmware_built(leave_out):
+    """The boards' firmware, built once; where that can't be, its tests are left out aloud, and under CI they fail."""
+    from tools import firmware
+    from tools.firmware import build
+
+    try:
+        build.build(firmware.targets(), said=lambda line: None)
+        lacks = firmware.lacking(firmware.targets(), build=False)
+    except UserError as error:
+        lacks = str(error)
+    if lacks and CI:
+        pytest.fail(lacks)
+    if lacks:
+        leave_out("tests on board firmware", f"{lacks}; then: make board-test")
+
+
 @pytest.fixture
 def plots(leave_out):
     if importlib.util.find_spec("matplotlib") is None:

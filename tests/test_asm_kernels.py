@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from heap_locked import LOCKED
 
-from tools import firmware, fixedpoint
+from tools import fixedpoint
 from tools import micropython as mp
-from tools.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICE = ROOT / "device" / "scribe"
@@ -154,36 +154,9 @@ def test_families_by_processor(tmp_path, micropython, processor, platform, part,
 
 # On emulated boards
 
-COMPARE = """
-import gc, micropython, sys
+COMPARE = LOCKED + """
+import gc, sys
 from scribe import kernel_cases as cases, kernels, plain_kernels as plain
-
-class Locked:
-    # Runs each kernel with the heap locked: one that allocates raises MemoryError.
-    def __init__(self, kernels):
-        self.kernels = kernels
-
-    def __getattr__(self, name):
-        kernel = getattr(self.kernels, name)
-
-        def run(a, b, c=None, d=None, e=None, f=None, g=None):
-            micropython.heap_lock()
-            try:
-                if g is not None:
-                    return kernel(a, b, c, d, e, f, g)
-                if f is not None:
-                    return kernel(a, b, c, d, e, f)
-                if e is not None:
-                    return kernel(a, b, c, d, e)
-                if d is not None:
-                    return kernel(a, b, c, d)
-                if c is not None:
-                    return kernel(a, b, c)
-                return kernel(a, b)
-            finally:
-                micropython.heap_unlock()
-
-        return run
 
 tables = open("/rom/tables", "rb").read()
 made_up = cases.made_up_tables()
@@ -235,24 +208,6 @@ BOARDS = {
 }
 
 
-@pytest.fixture(scope="session")
-def built(leave_out):
-    """The firmware, built once; where that can't be, these tests are left out aloud, and under CI they fail."""
-    from conftest import CI
-
-    from tools.firmware import build
-
-    try:
-        build.build(firmware.targets(BOARDS), said=lambda line: None)
-        lacks = firmware.lacking(firmware.targets(BOARDS), build=False)
-    except UserError as error:
-        lacks = str(error)
-    if lacks and CI:
-        pytest.fail(lacks)
-    if lacks:
-        leave_out("assembler kernels on board firmware", f"{lacks}; then: make board-test")
-
-
 def run_on(target, code, counting=False):
     from tools.boards import Board, files
     from tools.firmware import images
@@ -264,7 +219,7 @@ def run_on(target, code, counting=False):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("target", BOARDS)
-def test_kernels_are_their_twins_and_never_allocate(built, target):
+def test_kernels_are_their_twins_and_never_allocate(firmware_built, target):
     out = run_on(target, COMPARE)
     families = out.pop()
     assert families == BOARDS[target][0]
@@ -273,5 +228,5 @@ def test_kernels_are_their_twins_and_never_allocate(built, target):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("target", BOARDS)
-def test_instructions_a_multiply_accumulate(built, target):
+def test_instructions_a_multiply_accumulate(firmware_built, target):
     assert all(float(got) <= most for got, most in zip(run_on(target, COUNT, counting=True), BOARDS[target][1:]))

@@ -17,28 +17,12 @@ from tools.micropython import ROOT
 from tools.parity import held_out
 from tools.torture.host_extremes import extreme
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.ci, pytest.mark.usefixtures("firmware_built")]
 TARGETS = tuple(firmware.TARGETS)
 PACKED = sorted((ROOT / "weights").glob("*.scribe"))
 #: How the package and a model lie on a board: in place in ROMFS as source, and copied from littlefs as machine code.
 WAYS = {"romfs": {"kind": "romfs"}, "littlefs": {"kind": "littlefs", "compiled": True}}
 READ = 500  # tokens of held-out text, at least
-
-
-@pytest.fixture(scope="session", autouse=True)
-def built(leave_out):
-    """The firmware, built once; where that can't be, these tests are left out aloud, and under CI they fail."""
-    from conftest import CI
-
-    try:
-        build.build(firmware.targets(), said=lambda line: None)
-        lacks = firmware.lacking(firmware.targets(), build=False)
-    except UserError as error:
-        lacks = str(error)
-    if lacks and CI:
-        pytest.fail(lacks)
-    if lacks:
-        leave_out("tests on board firmware", f"{lacks}; then: make board-test")
 
 
 # Kernels

@@ -14,6 +14,7 @@ import sys
 from array import array
 
 import pytest
+from heap_locked import LOCKED
 
 from tools import fixedpoint
 from tools import micropython as mp
@@ -39,36 +40,9 @@ NAMES = re.findall(r"\w+", re.search(r'NAMES = \((.*?)\)', (DEVICE / "kernel_cas
 
 # In real MicroPython
 
-COMPARE = """
-import micropython, sys
+COMPARE = LOCKED + """
+import sys
 from scribe import kernel_cases as cases, kernels, plain_kernels as plain, viper_kernels as fast
-
-class Locked:
-    # Runs each kernel with the heap locked: one that allocates raises MemoryError.
-    def __init__(self, kernels):
-        self.kernels = kernels
-
-    def __getattr__(self, name):
-        kernel = getattr(self.kernels, name)
-
-        def run(a, b, c, d=None, e=None, f=None, g=None):
-            micropython.heap_lock()
-            try:
-                if g is not None:
-                    return kernel(a, b, c, d, e, f, g)
-                if f is not None:
-                    return kernel(a, b, c, d, e, f)
-                if e is not None:
-                    return kernel(a, b, c, d, e)
-                if d is not None:
-                    return kernel(a, b, c, d)
-                if c is not None:
-                    return kernel(a, b, c)
-                return kernel(a, b)
-            finally:
-                micropython.heap_unlock()
-
-        return lambda *args: run(*args) if len(args) > 2 else run(*args, None)
 
 with open(sys.argv[1], "rb") as f:
     tables = f.read()
@@ -178,7 +152,8 @@ def test_matrices_that_are_wrong_are_refused(broken_copy, old, new):
 
 
 def test_a_kernel_that_crashes_is_not_used(broken_copy):
-    out = broken_copy(lambda text: text.replace("def argmax(y: ptr32, n: int) -> int:", "def argmax(y: ptr32) -> int:\n    n = 1"))
+    out = broken_copy(lambda text: text.replace("def argmax(y: ptr32, n: int) -> int:",
+                                                "def argmax(y: ptr32) -> int:\n    n = 1"))
     assert out[0] == "kernels: viper's argmax is wrong on this board, so it is not used"
 
 
@@ -186,7 +161,8 @@ def test_a_kernel_that_crashes_is_not_used(broken_copy):
                                      "ValueError('incompatible .mpy file')"])
 def test_without_viper_the_twins_are_used_aloud(broken_copy, failure):
     out = broken_copy(lambda text: f"raise {failure}\n" + text)
-    assert re.fullmatch(r"kernels: none faster than plain Python \(viper_kernels: .+\), so stories will be slow", out[0])
+    assert re.fullmatch(r"kernels: none faster than plain Python \(viper_kernels: .+\), so stories will be slow",
+                        out[0])
     assert out[1] == f"plain {NAMES}" and out[2] == "[]"
 
 
@@ -218,7 +194,8 @@ def test_compiled_package_works(tmp_path):
     package = tmp_path / "scribe"
     package.mkdir()
     for file in ("kernels", "kernel_cases", "plain_kernels", "viper_kernels"):
-        subprocess.run([cross, "-march=x64", str(DEVICE / f"{file}.py"), "-o", str(package / f"{file}.mpy")], check=True)
+        subprocess.run([cross, "-march=x64", str(DEVICE / f"{file}.py"), "-o", str(package / f"{file}.mpy")],
+                       check=True)
     out = run_script(tmp_path, "from scribe import kernels\nprint(kernels.name, kernels.check())",
                      env={"MICROPYPATH": f"{tmp_path}:.frozen"})
     assert out == "viper []\n"
