@@ -38,8 +38,8 @@ GRIFFIN = Config(recipe="SSA", vocab_size=300, d_model=72, d_rnn=80, rnn_heads=4
                  window=16, d_ff=100, n_experts=0, rnn_bias=True, attention_out_bias=True, mlp_bias=True,
                  embedding_scale=72**0.5, logit_softcap=30.0, conv_width=4)
 UNTIED = Config(recipe="AS", vocab_size=270, d_model=70, d_rnn=66, rnn_heads=3, n_heads=2, n_kv_heads=2, head_dim=12,
-                window=9, rotary_fraction=1.0, activation="silu", d_ff=0, n_experts=4, d_expert=68, tie_embeddings=False,
-                qkv_bias=True, attention_out_bias=True, conv_width=3)
+                window=9, rotary_fraction=1.0, activation="silu", d_ff=0, n_experts=4, d_expert=68,
+                tie_embeddings=False, qkv_bias=True, attention_out_bias=True, conv_width=3)
 ALL = {"hybrid": HYBRID, "llama": LLAMA, "griffin": GRIFFIN, "untied": UNTIED}
 
 
@@ -62,8 +62,8 @@ def section_of(vocab_size):
 
 
 def packed(config, folder, name, seed=0, endless=False):
-    """(path, Packed, weights) of a random model, packed and saved. `endless`, for tied embeddings: it never draws its end
-    token greedily, because that one's logit is always 0, and among all the others' one is above."""
+    """(path, Packed, weights) of a random model, packed and saved. `endless`, for tied embeddings: it never draws its
+    end token greedily, because that one's logit is always 0, and among all the others' one is above."""
     from tools import pack
     from tools.fileformat import Packed
 

@@ -120,7 +120,8 @@ def converse(terminal):
     }.items():
         assert say(bad) == f"{bad}\n{answer}", bad
     assert say("/preset llama") == "/preset llama"
-    assert say("/temperature").endswith("is 0.6") and say("/top_k").endswith("is 0") and say("/top_p").endswith("is 0.9")
+    for setting, value in (("/temperature", "0.6"), ("/top_k", "0"), ("/top_p", "0.9")):
+        assert say(setting).endswith(f"is {value}")
     for good in ("/temperature 0", "/top_k 5", "/top_p 0.9", "/seed random"):
         assert say(good) == good
     assert "RAM: " in say("/stats") and "/again" in say("/help")

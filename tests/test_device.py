@@ -29,7 +29,8 @@ def scribe(micropython, packed):
     """Run code in MicroPython with `s` an open model; returns what it printed."""
 
     def run(code, name="hybrid", cache=0, **options):
-        return micropython(f"import scribe\ns = scribe.open({str(packed[name][0])!r}, {cache})\n{code}", **options).stdout
+        opened = f"import scribe\ns = scribe.open({str(packed[name][0])!r}, {cache})\n"
+        return micropython(opened + code, **options).stdout
 
     return run
 
@@ -147,7 +148,7 @@ def test_without_a_viper_emitter_the_twins_serve(packed, micropython, tmp_path):
 
 def test_same_seed_same_story_and_other_seeds_other_stories(scribe):
     out = scribe("""
-a = s.write("A", seed=5, max_tokens=30); b = s.write("A", seed=5, max_tokens=30); c = s.write("A", seed=6, max_tokens=30)
+a, b, c = (s.write("A", seed=seed, max_tokens=30) for seed in (5, 5, 6))
 print(a == b, a == c)
 first = s.write("A", max_tokens=30); seed = s.stats()["seed"]
 print(first == s.write("A", max_tokens=30, seed=seed))
@@ -220,7 +221,8 @@ print(s.stats()["tokens"])
 
 @pytest.mark.parametrize("call, message", (
     ("temperature=-1", "temperature is -1"), ("temperature='hot'", "temperature must be a number"),
-    ("temperature=float('nan')", "temperature is nan"), ("top_k=-1", "top_k is -1"), ("top_k=1.5", "top_k must be a whole"),
+    ("temperature=float('nan')", "temperature is nan"), ("top_k=-1", "top_k is -1"),
+    ("top_k=1.5", "top_k must be a whole"),
     ("top_p=2", "top_p is 2"), ("seed='x'", "seed must be"), ("max_tokens=-1", "max_tokens must be"),
     ("max_tokens=None", "max_tokens must be"), ("temperature=True", "temperature must be a number"),
     ("seed=1.5", "seed must be")))
@@ -250,7 +252,8 @@ for module in (feedforward, model, sampler):
 whole = s.write("A", seed=3, max_tokens=30)
 K = recurrence.k
 left = 0
-real = {name: getattr(K, name) for name in ("norm", "linear", "conv", "recur", "rotate", "softmax", "mix", "add_scaled", "argmax", "draw")}
+real = {name: getattr(K, name) for name in ("norm", "linear", "conv", "recur", "rotate", "softmax", "mix", "add_scaled",
+                                            "argmax", "draw")}
 def trap(f):
     def g(*a):
         global left
@@ -322,7 +325,8 @@ print("ended", stopped, s.write("A", seed=3, max_tokens=30) == whole)
 def test_stats_count_what_was_read(scribe, packed):
     """Flash bytes a token are one expert a layer, exactly; parts add up to the whole."""
     _, model, _ = packed["hybrid"]
-    out = json.loads(scribe("s.write('A', max_tokens=25, seed=1, temperature=0)\nimport json\nprint(json.dumps(s.stats()))"))
+    out = json.loads(scribe("import json\ns.write('A', max_tokens=25, seed=1, temperature=0)\n"
+                            "print(json.dumps(s.stats()))"))
     expert = next(entry for entry in sections(packed["hybrid"][0]) if entry[0] == b"XPRT")[4]
     assert out["flash_bytes_per_token"] == expert * model.config.n_layers
     assert out["ram_bytes"] == sum(out["ram"].values()) and out["ram"]["library"] == expert
@@ -779,7 +783,8 @@ for t in tokens:
 wanted = bytes(m.logits)
 m.read(memoryview(tokens)[:-1], many)
 m.step(tokens[-1], many)
-print(bytes(m.logits) == wanted, all(bytes(a) == bytes(b) for x, y in zip(one.layers, many.layers) for a, b in zip(x, y)))
+pairs = [pair for x, y in zip(one.layers, many.layers) for pair in zip(x, y)]
+print(bytes(m.logits) == wanted, all(bytes(a) == bytes(b) for a, b in pairs))
 """, name)
     assert out.split() == ["True", "True"]
 

@@ -50,7 +50,8 @@ def test_opening_reads_once(count):
     assert opening["reads"] < 3 * opening["bytes"] / 1024
 
 
-@pytest.mark.parametrize("there, reads_below", [("same", True), ("other", False), ("none", False), ("no littlefs", False)])
+@pytest.mark.parametrize("there, reads_below", [
+    ("same", True), ("other", False), ("none", False), ("no littlefs", False)])
 def test_another_file_below_is_not_read(micropython, tmp_path, there, reads_below):
     """The flash's own file of that name is used only if it is the same model."""
     import models

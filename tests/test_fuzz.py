@@ -55,7 +55,8 @@ def test_the_unchanged_input_is_read(target):
     """A fuzzer whose every input is refused would find nothing."""
     unchanged = {"packed model": ("hybrid", [], False), "llama2.c model": (2, []),
                  "llama2.c tokenizer.bin": ([], 512), "tokenizer.json": ("sentencepiece", []),
-                 "tokenizer.json for training": ([], []), "Hugging Face config.json": (host_fuzz.sound("huggingface"), []),
+                 "tokenizer.json for training": ([], []),
+                 "Hugging Face config.json": (host_fuzz.sound("huggingface"), []),
                  "safetensors": ([], False), "safetensors header": ([], "", True), "config.json": ([], []),
                  "text": (b"A fox.",), "weights to pack": ("hybrid", [0.0], [False], 0, 2)}
     assert host_fuzz.answered(host_fuzz.TARGETS[target][1], unchanged[target])

@@ -44,7 +44,7 @@ def fake(tmp_path):
 
 @pytest.mark.parametrize("name", lock.NAMES)
 def test_requirements_are_locked(name):
-    """Every package that a requirements file installs has exact versions and hashes, and is what its .in file asks for."""
+    """All that a requirements file installs has exact versions and hashes, and is what its .in file asks for."""
     packages = lock.blocks(ROOT / f"{name}.txt")
     assert packages
     for package, block in packages.items():
@@ -54,7 +54,8 @@ def test_requirements_are_locked(name):
             assert hashes and all(re.fullmatch(r" {4}--hash=sha256:[0-9a-f]{64}", each) for each in hashes), first
     asked = [line.split("#")[0].strip() for line in (ROOT / f"{name}.in").read_text().splitlines()]
     for package, _, version in (line.partition(";")[0].strip().partition("==") for line in asked if line):
-        assert re.search(rf"^{package}=={re.escape(version)}", packages[package], re.M) if version else packages[package]
+        locked = packages[package]
+        assert re.search(rf"^{package}=={re.escape(version)}", locked, re.M) if version else locked
 
 
 def test_only_pytorch_has_no_hash():
@@ -116,11 +117,12 @@ def test_a_story_and_the_reference_need_no_network(leave_out):
     alone = ["unshare", "--net", "--map-root-user"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True).returncode:
         leave_out("runs without a network", "a Linux where unshare --net works")
-    done = subprocess.run([*alone, sys.executable, "-m", "tools.story", "--model=stories260K", "--seed=3", "--tokens=20"],
-                          cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*alone, sys.executable, "-m", "tools.story", "--model=stories260K", "--seed=3",
+                           "--tokens=20"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("Once upon a time"), done.stderr
-    done = subprocess.run([*alone, sys.executable, "-m", "pytest", "tests/test_references.py", "tests/test_tokenizer.py",
-                           "-p", "no:cacheprovider"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*alone, sys.executable, "-m", "pytest", "tests/test_references.py",
+                           "tests/test_tokenizer.py", "-p", "no:cacheprovider"],
+                          cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
 
 

@@ -23,7 +23,8 @@ ALONE = {"MICROPYPATH": f"{DEVICE_FILE.parent}:.frozen"}
 
 STORY = ("Once upon a time there was a little girl named Lily. She didn't like the big, dark forest; it's scary!\n"
          "\"Don't be afraid,\" said the old owl. 'Tis only the wind...\n\nThe end. 1, 2, 30 sheep!   They sleep\tnow.\n"
-         "The café's naïve Zoë ate crème brûlée. 😀🌲 The dogs' bones and the cat's hat. Пошёл дождь. 今天 我们去玩。\n")
+         "The café's naïve Zoë ate crème brûlée. 😀🌲 The dogs' bones and the cat's hat. "
+         "Пошёл дождь. 今天 我们去玩。\n")
 WORDS = STORY.split(" ") + ["'", " '", "''s", "\n", "\n\n", "  ", "   ", " ", "\t", "\r\n", "7", " 42", "...", " ?!",
                             "é", "😀", "👩‍🚀", "don't've", "\x7f", "\x00", "<|endofstory|>", "<s>", "</s>", "<0x0A>",
                             "\u0301", "ﬁ"]

@@ -628,9 +628,9 @@ def test_the_last_part_of_a_run_is_rounded(tmp_path, corpus, monkeypatch):
 
 def torchrun(processes, *args):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}",
-                           "-m", "tools.train", *args], env=environment, capture_output=True, text=True, timeout=600,
-                          cwd=pathlib.Path(train.__file__).parents[1])
+    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone",
+                           f"--nproc_per_node={processes}", "-m", "tools.train", *args], env=environment,
+                          capture_output=True, text=True, timeout=600, cwd=pathlib.Path(train.__file__).parents[1])
 
 
 def test_two_processes_train_as_one_does_and_go_on(tmp_path, corpus):

@@ -14,8 +14,10 @@ DEVICE = ROOT / "device"
 MISTAKES = {
     "library.py": ("gc.collect()", "gc.colect()", 'Module has no attribute "colect"'),
     "story.py": ("ticks_diff(ticks_ms(), began)", "ticks_diff(ticks_ms())", "No overload variant"),
-    "model.py": ('Library(file, len(config["recipe"]), check)', "Library(file)", 'Missing positional argument "layers"'),
-    "recurrence.py": ("k.conv(u, u, tail, buf, self._conv)", "k.conv(u, u, tail, buf)", 'Missing positional argument "p"'),
+    "model.py": ('Library(file, len(config["recipe"]), check)', "Library(file)",
+                 'Missing positional argument "layers"'),
+    "recurrence.py": ("k.conv(u, u, tail, buf, self._conv)", "k.conv(u, u, tail, buf)",
+                      'Missing positional argument "p"'),
     "bookmark.py": ("import struct\n", "import struct\nimport mmap\n", "stub for module named"),  # not on boards
     "sampler.py": ("k.argmax(", "k.argmaxx(", 'Module has no attribute "argmaxx"'),
     "viper_kernels.py": ("ptr32(int(x) + 8)", "ptr32(int(xx) + 8)", 'Name "xx" is not defined'),

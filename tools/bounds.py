@@ -72,7 +72,8 @@ class _Section:
         self.need(worst <= INT32_MAX, name, f"could overflow: a sum may reach {worst}, past 32 bits")
         result = worst >> m.shift
         if mode == ADD:
-            self.need(result + STATE_LIMIT <= INT32_MAX, name, f"could overflow: {result} on top of the residual stream")
+            self.need(result + STATE_LIMIT <= INT32_MAX, name,
+                      f"could overflow: {result} on top of the residual stream")
         elif mode == RAW:  # distances between two of them, and half of them plus the residual stream, must fit
             self.need(result <= STATE_LIMIT, name, f"could overflow: a result may reach {result}, past 30 bits")
 

@@ -1,8 +1,8 @@
 """Measure a shipped model for its card: `python -m tools.card weights/NAME.scribe --text HELD_OUT.txt`.
 
 Writes weights/NAME.json, the measured facts, and prints them as the table that weights/NAME.md shows. `heap` is the
-smallest heap of MicroPython's 64-bit unix port in which the model opens and writes a story, with 48 KB to spare; a board's 32-bit objects
-take less.
+smallest heap of MicroPython's 64-bit unix port in which the model opens and writes a story, with 48 KB to spare; a
+board's 32-bit objects take less.
 """
 
 import hashlib

@@ -132,7 +132,8 @@ class Config:
         need(self.d_ff or self.n_experts, "d_ff and n_experts are both 0; a layer needs one of them")
         need(not self.n_experts or self.d_expert, "d_expert is 0 but there are experts")
         need(self.norm_eps > 0, "norm_eps must be above 0")
-        need(self.beyond_context in BEYOND_CONTEXT, f"beyond_context is {self.beyond_context!r}; one of {BEYOND_CONTEXT}")
+        need(self.beyond_context in BEYOND_CONTEXT,
+             f"beyond_context is {self.beyond_context!r}; one of {BEYOND_CONTEXT}")
         for name in ("bos_token_id", "eos_token_id"):
             need(getattr(self, name) < self.vocab_size, f"{name} {getattr(self, name)} is not in the vocabulary")
         need(isinstance(self.rehearsal, dict), "rehearsal is not an object of tolerances")

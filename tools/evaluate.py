@@ -34,7 +34,7 @@ def nats_of(engine, tokens):
 
 
 def evaluate(engine, texts, progress=None):
-    """{documents, tokens, bytes, nats_per_token, bits_per_byte} over token lists that begin with the beginning token."""
+    """{documents, tokens, bytes, nats_per_token, bits_per_byte} of token lists that begin with the beginning token."""
     reader = Tokenizer(engine.packed.tokenizer)
     total, count, size = 0.0, 0, 0
     for i, tokens in enumerate(texts):

@@ -36,8 +36,8 @@ PRODUCT_SHIFT = {8: 16, 4: 12}
 class Matrix:
     """Quantised weights: w [rows, cols] signed integers; scales [rows, groups] 15-bit, worth scale / 2^exponent.
 
-    `point`: fraction bits of a row's sum before `shift`; bias [rows] or None has the same. `blocks` > 1: block-diagonal,
-    row r reads block r // (rows / blocks) of the input, each block `cols` long.
+    `point`: fraction bits of a row's sum before `shift`; bias [rows] or None has the same. `blocks` > 1:
+    block-diagonal, row r reads block r // (rows / blocks) of the input, each block `cols` long.
     """
 
     w: np.ndarray
@@ -162,7 +162,7 @@ def head_records(config):
 
 
 def section_layout(config):
-    """Every section of a file after CONF, TOKN and TABL, in file order: [(key, records)], key = (tag, layer, expert)."""
+    """Every section after CONF, TOKN and TABL, in file order: [(key, records)], key = (tag, layer, expert)."""
     layout = [(("EMBD", 0, 0), embedding_records(config))]
     layout += [(("LAYR", i, 0), layer_records(config, letter)) for i, letter in enumerate(config.recipe)]
     layout += [(("HEAD", 0, 0), head_records(config))]

@@ -48,8 +48,8 @@ def read(path, slide=False):
     wanted = at + sum(_stored_bytes(shape, group if quantised else 0) for _, shape, quantised in order)
     if len(data) != wanted:
         what = "it is cut short" if len(data) < wanted else "other data follow"
-        raise UserError(f"{path}: {len(data):,} bytes where its header (version {version}) asks for {wanted:,}; {what}, "
-                        "or it is not a llama2.c model")
+        raise UserError(f"{path}: {len(data):,} bytes where its header (version {version}) asks for {wanted:,}; "
+                        f"{what}, or it is not a llama2.c model")
     weights = {}
     for name, shape, quantised in order:
         tensor, at = _read_tensor(path, name, data, at, shape, group if quantised else 0)

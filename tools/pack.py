@@ -219,7 +219,8 @@ class Packer:
         out = self.place(at + "moe.down", hidden, 30, RAW)
         # the product with the router's probability (16 fraction bits) keeps the sum's point
         lowest = min(out, self.residual_point)
-        records["moe.params"] = [*shifts, *exponent_scale(2.0**-router * math.log2(math.e), at + "moe.router"), out - lowest]
+        to_exponent = exponent_scale(2.0**-router * math.log2(math.e), at + "moe.router")
+        records["moe.params"] = [*shifts, *to_exponent, out - lowest]
         for e in range(self.config.n_experts):
             sections["XPRT", i, e] = {m: self.matrices[f"{at}moe.{m}"][e] for m in ("gate", "up", "down")}
         return lowest

@@ -99,7 +99,8 @@ def main(argv=None):
     parser.add_argument("models", nargs="*", type=pathlib.Path, help="packed models (default: all of weights/)")
     parser.add_argument("--tokens", type=int, default=2048, help="of held-out text (default %(default)s)")
     parser.add_argument("--story", type=int, default=300, help="tokens a story at most (default %(default)s)")
-    parser.add_argument("--original", type=pathlib.Path, help="the float original (default: the folder beside the model)")
+    parser.add_argument("--original", type=pathlib.Path,
+                        help="the float original (default: the folder beside the model)")
     args = parser.parse_args(argv)
     if not 2 <= args.tokens <= 1_000_000 or not 1 <= args.story <= 1_000_000:
         raise UserError("--tokens must be from 2, --story from 1, to a million")

@@ -368,7 +368,7 @@ class Run:
         write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
 
     def _save_state(self, folder):
-        """Weights, optimiser and the places reached in the data, from which a run goes on as if it had never stopped."""
+        """Weights, optimiser and places in the data, from which a run goes on as if it had never stopped."""
         state = {"rng": torch.get_rng_state()}
         for n, fraction in enumerate(self.rounding.fractions or ()):
             state[f"fraction.{n}"] = fraction

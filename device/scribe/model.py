@@ -163,7 +163,8 @@ class Model:
         self.window = attention[0].window if attention else 1
         self.turns = attention[0].turns if attention else ints(())
         self.turns_back = ints([-turn for turn in self.turns])
-        # x and branch; queries, keys and values; gate and up; router. The other: gates, attention's or an expert's output
+        # x and branch; queries, keys and values; gate and up; router. The other: gates, what attention or an expert
+        # puts out
         heads = config["n_heads"] * config["head_dim"]
         wide = max(heads + 2 * config["n_kv_heads"] * config["head_dim"], 2 * config["d_rnn"], 2 * config["d_ff"],
                    2 * config["d_expert"], config["n_experts"])

@@ -786,7 +786,7 @@ def gate_state(y: ptr32, h: ptr32, t: ptr8, p: ptr32):
 
 @micropython.asm_rv32
 def _gate_state(a0):
-    # a0: results, a1: state, a2: their end, a3: branch, a4: table, a5, a6: shifts, a7: the product's, t6: half of a unit
+    # a0: results, a1: state, a2: their end, a3: branch, a4: table, a5, a6: shifts, a7: the product's, t6: half a unit
     lw(a1, 4(a0))
     lw(a2, 8(a0))
     mv(a3, a2)
