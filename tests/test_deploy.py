@@ -18,7 +18,7 @@ import serial
 
 from tools import connection, crosscompile, deploy, package, romfs, transfer
 from tools.errors import UserError
-from tools.torture import processes
+from tools.torture import _processes as processes
 
 #: A ROMFS partition for the unix port, which has none: `vfs.rom_ioctl` over bytes, of the kind that ESP32 has.
 ROM = """

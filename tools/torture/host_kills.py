@@ -18,7 +18,7 @@ import numpy as np
 from tools import convert, pack
 from tools.micropython import ROOT
 from tools.torture import Row, scaled
-from tools.torture.processes import attempt
+from tools.torture._processes import attempt
 
 MOMENTS = 100  # of each tool
 TEMPORARY = (".tmp",)
