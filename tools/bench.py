@@ -22,6 +22,7 @@ from tools import budget, counts
 from tools.errors import Parser, UserError, command
 from tools.estimate import estimates
 from tools.fileformat import Packed
+from tools.files import write_text
 from tools.micropython import PATH, ROOT, micropython, run
 from tools.parity import held_out
 
@@ -330,7 +331,7 @@ def measured(args):
         print(f"left out: training ({error})")
     merge_deploying(result, models)
     OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(json.dumps(result, indent=2) + "\n")
+    write_text(OUTPUT, json.dumps(result, indent=2) + "\n")
     print(f"{OUTPUT.relative_to(ROOT)} written")
     return result
 
@@ -358,7 +359,7 @@ def main(argv=None):
     print("\n" + text)
     if args.page:
         about = PAGE.read_text().partition(HEADING)[0]
-        PAGE.write_text(f"{about}{HEADING}\n\n{text}")
+        write_text(PAGE, f"{about}{HEADING}\n\n{text}")
     return 0
 
 

@@ -9,6 +9,7 @@ import random
 import sys
 
 from tools.errors import Parser, UserError, command
+from tools.files import write_text
 from tools.micropython import ROOT, run
 
 SCRIPT = ROOT / "tools" / "on_device" / "layouts.py"
@@ -224,7 +225,7 @@ def main(argv=None):
         rows = measure(readsize, progsize, trace(args.tokens, args.seed), **variants)
         print(f"{name}: {what}\n{columns_of(rows)}\n", flush=True)
         tables.append((name, what, rows))
-    args.out.write_text(report(tables, args))
+    write_text(args.out, report(tables, args))
     return 0
 
 

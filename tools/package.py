@@ -5,6 +5,7 @@ import re
 import sys
 
 from tools.errors import command
+from tools.files import write_text
 from tools.micropython import ROOT
 
 DEVICE = ROOT / "device"
@@ -24,7 +25,7 @@ def listing():
 
 @command
 def main(argv=None):
-    FILE.write_text(json.dumps(listing(), indent=2) + "\n")
+    write_text(FILE, json.dumps(listing(), indent=2) + "\n")
     return 0
 
 
