@@ -21,6 +21,8 @@ FINDS = [
      "Hugging Face config.json", (host_fuzz.gemma(), [("put", 11, [[]])])),
     ("TypeError: bfloat16 in a checkpoint of ours",
      "safetensors header", ([], "BF16", True)),
+    ("PanicException of the library: a merge that is longer than every token",
+     "tokenizer.json for training", ([], [("put", 5006, "A" * 65), ("rename", 514, "A" * 65)])),
 ]
 
 

@@ -85,13 +85,43 @@ def load(path):
     if not path.is_file():
         raise UserError(f"{path}: no such file; a tokenizer.json is needed")
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises a bare Exception for every kind of bad file
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+    tokenizer = from_json(path, text)
     # Whatever else it says must be what building one from its merges says.
     if json.loads(tokenizer.to_str()) != json.loads(build(read_merges(tokenizer)).to_str()):
         raise UserError(f"{path}: not of the kind tools/bpe.py trains (its pieces, or its order of ids)")
     return tokenizer
+
+
+def from_json(path, text):
+    """The library's Tokenizer from the text of a tokenizer.json. Raises UserError, which names `path`, for whatever the
+    library does not take."""
+    outside = _merge_outside(text)
+    if outside:
+        raise UserError(f"{path}: not a tokenizer.json (its merge {outside!r:.100} makes a token that is not there)")
+    try:
+        return Tokenizer.from_str(text)
+    except BaseException as error:
+        # The library raises a bare Exception for every kind of bad file. Where it panics, that is a BaseException.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+        raise
+
+
+def _merge_outside(text):
+    """A merge whose product is not in the vocabulary, or None. The library panics at one longer than all tokens."""
+    try:
+        model = json.loads(text)["model"]
+        if model.get("continuing_subword_prefix"):
+            return None
+        for merge in model["merges"]:
+            if "".join(merge if isinstance(merge, list) else merge.split(" ")) not in model["vocab"]:
+                return merge
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass  # not of this shape: the library says what is wrong
+    return None
 
 
 def read_merges(tokenizer):

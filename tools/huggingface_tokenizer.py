@@ -8,8 +8,8 @@ where they compete for the same characters, both ways of encoding are compared, 
 
 import json
 
-import tokenizers
 
+from tools import bpe
 from tools.errors import UserError
 from tools.tokenizer import FIRST_PLAIN, Tokenizer, section_from_scores
 
@@ -131,10 +131,7 @@ def _competing(merges):
 
 def _compare(path, document, section, plain, merges):
     """Encode every token's own text and what `_competing` gives with the library and with the section."""
-    try:
-        theirs = tokenizers.Tokenizer.from_str(json.dumps(document))
-    except Exception as error:  # the library raises a bare Exception for every kind of bad file
-        raise UserError(f"{path}: not a tokenizer.json ({error})") from None
+    theirs = bpe.from_json(path, json.dumps(document))
     ours = Tokenizer(section)
     around = "", "a", "a" + SPACE
     texts = dict.fromkeys([*plain, *(before + text + after for text in dict.fromkeys(_competing(merges))

@@ -11,8 +11,11 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 import traceback
+
+import tqdm
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["pytest", "tools.deploy", "tools.pack", "tools.convert", "tools.train"])
@@ -37,7 +40,13 @@ def _begin(target, *args):
     return process
 
 
+def _own_locks():
+    """tqdm's usual lock is a semaphore of the system, which a process that is killed leaves behind."""
+    tqdm.tqdm.set_lock(threading.RLock())
+
+
 def _quietly(action):
+    _own_locks()
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         with contextlib.suppress(Exception):
             action()
@@ -69,6 +78,7 @@ def attempt(main, args, before=None, after=None, limit=None):
 
 def _tool(pipe, main, args, before, limit):
     status = 70
+    _own_locks()
     pipe.send_bytes(b"")
     os.dup2(pipe.fileno(), 1)
     os.dup2(pipe.fileno(), 2)
