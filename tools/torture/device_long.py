@@ -130,10 +130,10 @@ def run(amount, seed):
         small, _ = small_model("hybrid", pathlib.Path(folder))
         yield from on_unix(small, total, seed)
         for path in shipped():
-            if path.stat().st_size < 2 << 20:
-                yield from on_unix(path, total if amount >= 0.5 else 3000, seed)
-            elif amount >= 0.5:
-                yield from on_unix(path, total // 10, seed)
+            if amount >= 0.5:
+                yield from on_unix(path, total, seed)
+            elif path.stat().st_size < 1 << 20:  # a short form is told by the smallest
+                yield from on_unix(path, 3000, seed)
         if amount >= 0.5:
             try:
                 yield on_board(shipped()[-1], scaled(5000, amount, 3000), seed)
