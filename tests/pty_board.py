@@ -91,7 +91,9 @@ class Line:
     """
 
     def __init__(self, board=None):
-        self.board = board  # None while it is unplugged
+        self.board = board  # None while it is unplugged; its reads and writes do not block
+        if board is not None:
+            os.set_blocking(board, False)
         self.to_board = self.from_board = 0  # bytes carried
         self.garble = 0.0  # probability that a byte of a long write is damaged on its way to the board
         self.cut_at = None  # bytes carried to the board at which the line goes dead
@@ -131,8 +133,6 @@ class Line:
                 time.sleep(0.05)  # the board has gone
 
     def _pass_on(self, board, reads, writes):
-        if board is not None:
-            os.set_blocking(board, False)
         if self._side in writes:
             self._outward = self._outward[os.write(self._side, self._outward) :]
         if self._side in reads:
@@ -241,6 +241,7 @@ class PtyBoard(Line):
             if not select.select([board], [], [], max(0, end - time.monotonic()))[0]:
                 raise AssertionError(f"the board did not boot: {seen!r}")
             seen += os.read(board, 4096)
+        os.set_blocking(board, False)
         self.board = board
 
     def on_flash(self):

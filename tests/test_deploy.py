@@ -82,9 +82,13 @@ def board(tmp_path, leave_out):
 
 
 @contextlib.contextmanager
-def opened(board):
-    with connection.Connection(board.port) as c:
+def opened_port(port):
+    with connection.Connection(port) as c:
         yield transfer.Transfer(c, c.about())
+
+
+def opened(board):
+    return opened_port(board.port)
 
 
 def names_and_digests(board, folder="/flash"):
@@ -170,8 +174,7 @@ def test_compiled_code_takes_the_place_of_source_and_back(board, model):
 
 def copy(port, files):
     """Copy files, {path: bytes}."""
-    with connection.Connection(port) as c:
-        t = transfer.Transfer(c, c.about())
+    with opened_port(port) as t:
         for path, data in files.items():
             t.put(path, data)
 

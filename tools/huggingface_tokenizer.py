@@ -8,7 +8,6 @@ where they compete for the same characters, both ways of encoding are compared, 
 
 import json
 
-
 from tools import bpe
 from tools.errors import UserError
 from tools.tokenizer import FIRST_PLAIN, Tokenizer, section_from_scores
