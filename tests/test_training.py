@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -545,6 +546,26 @@ def test_interrupted_while_weights_are_rounded_equals_uninterrupted(tmp_path, co
     monkeypatch.setattr(train.Run, "train_step", step)
     assert train.main(["--out", str(parts), "--resume"]) == 0
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
+
+
+def test_a_run_that_begins_with_another_model(tmp_path, corpus, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train.main([*corpus, *SIZES, "--out", str(first), "--steps", "30", "--qat", "0"]) == 0
+    reached = log_of(first)[-1]["nats_per_token"]
+    begun = [*corpus, "--seq", "32", "--batch", "4", "--threads", "1", "--init", str(first)]
+    assert train.main([*begun, "--out", str(second), "--steps", "4", "--valid-steps", "1", "--lr", "1e-4"]) == 0
+    assert log_of(second)[0]["nats_per_token"] == pytest.approx(reached, abs=0.02)
+    for name in ("config.json", "tokenizer.json"):
+        assert (second / name).read_bytes() == (first / name).read_bytes()
+    shutil.rmtree(first)  # what it began with is not needed any more
+    assert train.main(["--out", str(second), "--resume", "--steps", "6"]) == 0
+    capsys.readouterr()
+    assert train.main([*begun, "--out", str(tmp_path / "third"), "--steps", "2"]) == 2
+    assert "config.json: no such file" in capsys.readouterr().err
+    begun[-1] = str(second)
+    assert train.main([*begun, "--d-model", "24", "--out", str(tmp_path / "third"), "--steps", "2"]) == 2
+    assert "--d-model 24: the model in" in capsys.readouterr().err
+    assert not (tmp_path / "third").exists()
 
 
 def test_a_run_interrupted_between_two_renames_can_be_resumed(tmp_path, corpus):

@@ -35,7 +35,7 @@ from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
 from tools.distributed import Group
 from tools.files import make_folder, write_beside, write_text
-from tools.model import Decoder, auxiliary_loss
+from tools.model import Decoder, auxiliary_loss, load_model
 from tools.rounding import Rounding
 
 CLIP = 1.0
@@ -66,6 +66,8 @@ def parser():
     p.add_argument("--resume", action="store_true",
                    help="go on with the run in --out, with its own options unless given again")
     p.add_argument("--tokenizer", metavar="FILE", help="use this tokenizer.json instead of training one")
+    p.add_argument("--init", metavar="FOLDER",
+                   help="begin with the weights, sizes and tokenizer of the model in this folder")
     length = p.add_argument_group("length (exactly one)")
     length.add_argument("--steps", type=int)
     length.add_argument("--minutes", type=float, help="the schedule follows the clock")
@@ -92,7 +94,7 @@ def parser():
     o.add_argument("--valid-steps", type=int, default=0, metavar="STEPS", help="validate by steps instead of minutes")
     o.add_argument("--valid-limit", type=int, default=150, metavar="DOCUMENTS",
                    help="measure on the first so many until the end, then on all (0: always all)")
-    sizes = p.add_argument_group("sizes (a run that is resumed keeps its own)")
+    sizes = p.add_argument_group("sizes (a run that is resumed keeps its own, one with --init those of its model)")
     defaults = Config()
     for option, field in SIZES.items():
         default = getattr(defaults, field)
@@ -138,6 +140,17 @@ def replace_folder(new, old):
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def first_model(options):
+    """The Decoder that --init names. Raises UserError when there is none, or when other sizes are asked for."""
+    model, defaults = load_model(options.init), Config()
+    for option, field in SIZES.items():
+        asked = getattr(options, option)
+        if asked != getattr(defaults, field) and asked != getattr(model.config, field):
+            raise UserError(f"--{option.replace('_', '-')} {asked}: the model in {options.init} has "
+                            f"{getattr(model.config, field)}; leave the option out to begin with that model")
+    return model
+
+
 def tokenizer_sample(texts, weights, limit=TOKENIZER_TEXT):
     """Documents of each corpus in proportion to its weight, about `limit` characters or less in all."""
     total = sum(weights)
@@ -170,11 +183,14 @@ class Run:
     def __init__(self, options, saved, group):
         self.options, self.group = options, group
         self.folder = pathlib.Path(options.out)
-        self.config = config = Config.from_dict(saved["config"] if saved else {
+        start = first_model(options) if options.init and not saved else None
+        self.config = config = start.config if start is not None else Config.from_dict(saved["config"] if saved else {
             field: getattr(options, option) for option, field in SIZES.items()})
         self._read(config, saved)
         torch.manual_seed(options.seed)
         self.model = Decoder(config, options.dropout).to(group.device)
+        if start is not None:
+            self.model.load_state_dict(start.state_dict())
         self.losses = group.parallel(Losses(self.model))
         self.rounding = Rounding(self.model)
         bf16 = options.bf16
@@ -208,6 +224,8 @@ class Run:
         weights = options.mix or [float(size) for size in sizes]
         valid = data.read_documents(options.valid) if options.valid else None
         path = self.folder / "tokenizer.json" if saved else options.tokenizer
+        if options.init and not path:
+            path = pathlib.Path(options.init) / "tokenizer.json"
         if path:
             self.tokenizer = bpe.load(path)
             if self.tokenizer.get_vocab_size() != config.vocab_size:
