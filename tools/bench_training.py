@@ -30,9 +30,9 @@ def naive_rg_lru(u, gate_i, gate_a, lam, starts):
 def seconds(model, optimizer, batch):
     """Of one training step: forward, backward, AdamW."""
     start = time.perf_counter()
-    nats, count, _ = model.losses(*batch)
+    loss, _, count, _ = model.losses(*batch)
     optimizer.zero_grad(set_to_none=True)
-    (nats / count).backward()
+    (loss / count).backward()
     optimizer.step()
     return time.perf_counter() - start
 

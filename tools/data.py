@@ -48,8 +48,11 @@ class Corpus:
     """A file's documents as one run of ids, [end] t1..tn [end] t1..tn ... [end], and the pieces it is cut into.
 
     ids: uint16 [tokens]; begin, length: int [pieces]: a piece's inputs are ids[begin : begin + length] and its targets
-    those one further on; n_bytes: UTF-8 bytes of the documents, the ends not counted.
+    those one further on; n_bytes: UTF-8 bytes of the documents, the ends not counted; soft: None, or what a teacher
+    expects after each of ids[:-1], see `tools.distil.soft_targets`.
     """
+
+    soft = None
 
     def __init__(self, documents, tokenizer, longest):
         self.n_bytes = sum(len(document.encode("utf-8")) for document in documents)
@@ -76,6 +79,9 @@ class Corpus:
     def checksum(self):
         return zlib.crc32(self.ids.tobytes())
 
+    def piece_checksum(self):
+        return zlib.crc32(self.begin.tobytes())
+
 
 def cut(line_end, longest):
     """(start, size) of pieces no longer than `longest` that cover len(line_end) predictions, in order.
@@ -97,7 +103,8 @@ def cut(line_end, longest):
 def arrays(rows, seq):
     """tokens, targets (int64) and starts (bool), each [rows, seq], of rows of (corpus, piece) pairs.
 
-    What a row does not fill is [end] tokens that start anew and predict nothing (target -1).
+    What a row does not fill is [end] tokens that start anew and predict nothing (target -1). Where the corpora have
+    soft targets, their ids (int64) and probabilities (float32) follow, each [rows, seq, N].
     """
     tokens = np.zeros((len(rows), seq), np.int64)
     targets = np.full((len(rows), seq), -1, np.int64)
@@ -110,7 +117,18 @@ def arrays(rows, seq):
             targets[row, at:at + size] = corpus.ids[begin + 1:begin + size + 1]
             starts[row, at + 1:at + size] = False
             at += size
-    return tokens, targets, starts
+    if rows[0][0][0].soft is None:
+        return tokens, targets, starts
+    count = rows[0][0][0].soft[0].shape[1]
+    ids, p = np.zeros((len(rows), seq, count), np.int64), np.zeros((len(rows), seq, count), np.float32)
+    for row, pieces in enumerate(rows):
+        at = 0
+        for corpus, piece in pieces:
+            begin, size = corpus.begin[piece], corpus.length[piece]
+            for soft, whole in zip((ids, p), corpus.soft):
+                soft[row, at:at + size] = whole[begin:begin + size]
+            at += size
+    return tokens, targets, starts, ids, p
 
 
 class Batches:
@@ -173,12 +191,17 @@ class Batches:
         return arrays([self._row() for _ in range(self.batch)], self.seq)
 
 
-def validation_batches(corpus, tokens_per_batch=4096):
-    """Batches of whole pieces from fresh state, alike in length so that little is padding; see `arrays`."""
+def alike_in_length(corpus, tokens_per_batch=4096):
+    """All pieces of a corpus, as arrays of those to read together, the longest first: so little is padding."""
     order = np.argsort(-corpus.length, kind="stable")
     at = 0
     while at < len(order):
-        seq = int(corpus.length[order[at]])
-        rows = max(1, tokens_per_batch // seq)
-        yield arrays([[(corpus, piece)] for piece in order[at:at + rows]], seq)
+        rows = max(1, tokens_per_batch // int(corpus.length[order[at]]))
+        yield order[at:at + rows]
         at += rows
+
+
+def validation_batches(corpus):
+    """Batches of whole pieces from fresh state; see `arrays`."""
+    for pieces in alike_in_length(corpus):
+        yield arrays([[(corpus, piece)] for piece in pieces], int(corpus.length[pieces[0]]))

@@ -380,18 +380,24 @@ class Decoder(nn.Module):
             starts = tokens == self.config.bos_token_id
         return self._logits(tokens.T, starts.T, None).transpose(0, 1)
 
-    def losses(self, tokens, targets, starts):
-        """Summed cross-entropy (nats), how many tokens it is over, and the mixture layers' statistics.
+    def losses(self, tokens, targets, starts, soft_ids=None, soft_p=None):
+        """The summed loss, the cross-entropy in it (nats), how many tokens both are over, and the mixtures' statistics.
 
         tokens, targets, starts: [B, T]; a target of -1 is not predicted. The statistics are a list, one item a mixture
-        layer: see `auxiliary_loss`.
+        layer: see `auxiliary_loss`. The loss is the cross-entropy, unless there are soft targets, [B, T, N]: then it
+        is the cross-entropy with a distribution, soft_p for the tokens soft_ids and what is left of 1 for the target.
         """
         stats = []
         logits = self._logits(tokens.T, starts.T, stats)
         targets = targets.T.reshape(-1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # bfloat16 under autocast
-        nats = F.cross_entropy(logits.reshape(len(targets), -1), targets, ignore_index=-1, reduction="sum")
-        return nats, int((targets >= 0).sum()), stats
+        log_q = F.log_softmax(logits.view(len(targets), -1), dim=-1)
+        nats = F.nll_loss(log_q, targets, ignore_index=-1, reduction="none")
+        loss = nats
+        if soft_ids is not None:
+            ids, p = (x.transpose(0, 1).reshape(len(targets), -1) for x in (soft_ids, soft_p))
+            loss = nats * (1 - p.sum(-1)) - (p * log_q.gather(-1, ids)).sum(-1)
+        return loss.sum(), nats.sum(), int((targets >= 0).sum()), stats
 
 
 def load_model(folder):

@@ -18,6 +18,7 @@ import sys
 import time
 
 try:
+    import numpy as np
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file
@@ -30,7 +31,7 @@ except ModuleNotFoundError as error:
           file=sys.stderr)
     sys.exit(2)
 
-from tools import bpe, data
+from tools import bpe, data, distil
 from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
 from tools.distributed import Group
@@ -68,6 +69,9 @@ def parser():
     p.add_argument("--tokenizer", metavar="FILE", help="use this tokenizer.json instead of training one")
     p.add_argument("--init", metavar="FOLDER",
                    help="begin with the weights, sizes and tokenizer of the model in this folder")
+    p.add_argument("--distil", metavar="FOLDER", help="learn from a larger model as well: what tools.distil wrote")
+    p.add_argument("--distil-weight", type=float, default=0.5, metavar="SHARE",
+                   help="of the loss that the larger model's probabilities have (default %(default)s)")
     length = p.add_argument_group("length (exactly one)")
     length.add_argument("--steps", type=int)
     length.add_argument("--minutes", type=float, help="the schedule follows the clock")
@@ -123,7 +127,7 @@ def evaluate(model, corpus):
     device = model.embedding.weight.device
     with torch.inference_mode():
         for batch in data.validation_batches(corpus):
-            part, n, _ = model.losses(*(torch.from_numpy(array).to(device) for array in batch))
+            _, part, n, _ = model.losses(*(torch.from_numpy(array).to(device) for array in batch))
             nats += part.item()
             count += n
     model.train(training)
@@ -173,8 +177,8 @@ class Losses(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens, targets, starts):
-        return self.model.losses(tokens, targets, starts)
+    def forward(self, *batch):
+        return self.model.losses(*batch)
 
 
 class Run:
@@ -239,6 +243,12 @@ class Run:
             self.tokenizer = Tokenizer.from_str(self.group.text_of_first(text))
         self._say("encoding the text")
         self.corpora = [data.Corpus(documents, self.tokenizer, options.seq) for documents in texts]
+        if options.distil:
+            for name, corpus in zip(options.corpus, self.corpora):
+                ids, p = distil.load(distil.path_of(options.distil, name), corpus)
+                corpus.soft = ids, p * np.float16(options.distil_weight)
+            if len({corpus.soft[0].shape[1] for corpus in self.corpora}) > 1:
+                raise UserError(f"{options.distil}: its files differ in --likeliest; write them again")
         self.valid = self.valid_part = None
         if valid:
             self.valid = data.Corpus(valid, self.tokenizer, VALID_CONTEXT)
@@ -309,10 +319,10 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         with self.rounding(self.step) if self.rounds else contextlib.nullcontext():
             with self.precision:
-                nats, _, stats = self.losses(*(torch.from_numpy(rows[group.rank::group.size]).to(group.device)
-                                               for rows in batch))
+                part, nats, _, stats = self.losses(*(torch.from_numpy(rows[group.rank::group.size]).to(group.device)
+                                                     for rows in batch))
             load = group.total(torch.stack([of_layer for of_layer, _, _ in stats])) if stats else None
-            part = nats / count
+            part = part / count
             if stats:
                 part = part + auxiliary_loss(stats, load, batch[0].size)
             (part * group.size).backward()  # the gradients are averaged, and the parts of a batch add up
@@ -524,6 +534,7 @@ def check(options):
     need(options.batch > 0, "--batch must be above 0")
     processes = int(os.environ.get("WORLD_SIZE", 1))
     need(options.batch % processes == 0, f"--batch {options.batch} must be a multiple of the {processes} processes")
+    need(0 < options.distil_weight <= 1, "--distil-weight is a share of the loss: above 0, up to 1")
     need(0 <= options.qat <= 1, "--qat is a share of the run: 0 to 1")
     need(options.seq > 1, "--seq must be above 1")
     need(0 <= options.dropout < 1, "--dropout must be at least 0 and below 1")

@@ -1,0 +1,117 @@
+"""What a larger model expects of a text, for a smaller one to learn: `python -m tools.distil TEACHER --corpus FILE`.
+
+Knowledge distillation (Hinton et al. 2015, arXiv 1503.02531): after every token of the text, the teacher's likeliest
+next tokens and their probabilities, the soft targets, are written once, so that training (`tools.train --distil`) can
+go through the text many times without the teacher. Teacher and pupil have one tokenizer, and the text is cut as
+training with the same --seq cuts it.
+"""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # see tools/train.py
+
+import pathlib
+import sys
+
+try:
+    import torch
+    from safetensors import SafetensorError, safe_open
+    from safetensors.numpy import save_file
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    if __name__ != "__main__":
+        raise
+    print(f"error: distillation needs {error.name}; install it with: make .venv/.ready-train", file=sys.stderr)
+    sys.exit(2)
+import numpy as np
+
+from tools import bpe, data
+from tools.errors import Parser, UserError, command
+from tools.files import make_folder, write_beside
+from tools.model import load_model
+
+
+def soft_targets(model, corpus, count, progress=None):
+    """ids (uint16) and probabilities (float16, largest first) of the `count` likeliest tokens after each of a corpus.
+
+    Both [corpus.n_predicted, count]: row n is what the model expects where ids[n + 1] is the truth. The model reads
+    every piece from fresh state, as the pupil will. progress: called with the tokens read after each batch.
+    """
+    ids = np.zeros((corpus.n_predicted, count), np.uint16)
+    p = np.zeros((corpus.n_predicted, count), np.float16)
+    with torch.inference_mode():
+        for pieces in data.alike_in_length(corpus):
+            tokens, _, starts = data.arrays([[(corpus, piece)] for piece in pieces], int(corpus.length[pieces[0]]))
+            logits = model(torch.from_numpy(tokens), torch.from_numpy(starts))
+            best = torch.softmax(logits, -1).topk(count)
+            for row, piece in enumerate(pieces):
+                begin, size = corpus.begin[piece], corpus.length[piece]
+                ids[begin:begin + size] = best.indices[row, :size].numpy()
+                p[begin:begin + size] = best.values[row, :size].numpy()
+            if progress:
+                progress(int(corpus.length[pieces].sum()))
+    return ids, p
+
+
+def path_of(folder, corpus_file):
+    """Where the soft targets of a corpus file lie in a folder of them."""
+    return pathlib.Path(folder) / (pathlib.Path(corpus_file).name + ".safetensors")
+
+
+def facts_of(corpus):
+    """What tells whether soft targets are a corpus's own, as safetensors keeps it."""
+    return {"ids": str(corpus.checksum()), "pieces": str(corpus.piece_checksum())}
+
+
+def load(path, corpus):
+    """(ids, probabilities) of `soft_targets` from a file. Raises UserError where it is missing, damaged, or of another
+    text, tokenizer or --seq."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; python -m tools.distil writes it")
+    try:
+        with safe_open(path, "numpy") as file:
+            facts, ids, p = file.metadata(), file.get_tensor("ids"), file.get_tensor("p")
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: damaged, or no file of soft targets ({error})") from None
+    if facts != facts_of(corpus) or len(ids) != corpus.n_predicted or ids.shape != p.shape:
+        raise UserError(f"{path}: of another text, tokenizer or --seq; write it again with python -m tools.distil")
+    return ids, p
+
+
+@command
+def main(argv=None):
+    parser = Parser(prog="python -m tools.distil", description=__doc__.splitlines()[0])
+    parser.add_argument("teacher", type=pathlib.Path, help="folder of a trained model, with its tokenizer.json")
+    parser.add_argument("--corpus", nargs="+", required=True, metavar="FILE", help="the text files to train on")
+    parser.add_argument("--seq", type=int, default=256, help="tokens per row in training (default %(default)s)")
+    parser.add_argument("--likeliest", type=int, default=16, metavar="N",
+                        help="how many tokens to keep for each place (default %(default)s)")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where a file for each text is written")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
+    args = parser.parse_args(argv)
+    model = load_model(args.teacher)
+    tokenizer = bpe.load(args.teacher / "tokenizer.json")
+    if args.seq < 2:
+        raise UserError("--seq must be above 1")
+    if not 1 <= args.likeliest <= model.config.vocab_size:
+        raise UserError(f"--likeliest must be from 1 to the {model.config.vocab_size} tokens that there are")
+    names = [pathlib.Path(name).name for name in args.corpus]
+    if len(set(names)) < len(names):
+        raise UserError("two of the --corpus files have the same name; rename one")
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.set_flush_denormal(True)
+    corpora = [data.Corpus(data.read_documents(name), tokenizer, args.seq) for name in args.corpus]
+    make_folder(pathlib.Path(args.out))
+    for name, corpus in zip(args.corpus, corpora):
+        with tqdm(total=corpus.n_predicted, unit=" tokens", unit_scale=True, mininterval=1.0, desc=name) as bar:
+            ids, p = soft_targets(model, corpus, args.likeliest, bar.update)
+        path = path_of(args.out, name)
+        write_beside(path, lambda to: save_file({"ids": ids, "p": p}, to, facts_of(corpus)))
+        covered = float(p.astype(np.float32).sum(1).mean())
+        print(f"{path}: {len(ids):,} places, {args.likeliest} tokens each, {100 * covered:.1f}% of the probability")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
