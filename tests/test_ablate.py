@@ -1,6 +1,7 @@
 """The ablation's driver: its variants are comparable, it goes on where it stopped, its page says what was measured."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -101,9 +102,24 @@ def test_it_goes_on_where_it_stopped(folder, monkeypatch, capsys, plots):
     assert run(folder, "--only", "all-A", "--lr", "1e-3") == 2
     assert "other settings" in capsys.readouterr().err
     runs = json.loads((folder / "bytes.json").read_text())["runs"]
-    assert len(runs) == 4 and runs[0]["bits_per_byte"] == 9 and runs[0]["load_max_over_mean"] == 1.5
+    assert len(runs) == len(trainer.commands) == 4
+    assert runs[0]["bits_per_byte"] == 9 and runs[0]["load_max_over_mean"] == 1.5
     assert runs[0]["ram_bytes"] == ablate.ram(config)
     assert not list(folder.glob("*.partial")) and not list(folder.glob("*.tmp"))
+
+
+def test_runs_with_other_settings_have_tables_of_their_own(folder, monkeypatch, plots):
+    trainer = Trainer(monkeypatch)
+    assert run(folder, "--only", "hybrid", "all-S", "--seeds", "1") == 0
+    (folder / "longer").mkdir()
+    shutil.copy(folder / "runs" / "tokenizer.json", folder / "longer")
+    longer = ["--only", "hybrid", "all-S", "--runs", str(folder / "longer"), "--tokens", "950", "--batch", "1"]
+    assert run(folder, *longer) == 0 and run(folder, *longer) == 0
+    assert len(trainer.commands) == 6
+    text = (folder / "bytes.md").read_text()
+    short, long = text.split("### 900 tokens in 0 steps")[1].split("### 950 tokens in 2 steps")
+    assert "1.1000 | 1.1000 |" in short and "how much is noise is not known" in short
+    assert "1.3000, 1.5000 | 1.4000 |" in long and "0.2000 on average" in long and "1.1000" not in long
 
 
 def test_an_interrupted_run_is_resumed(folder, monkeypatch, capsys, plots):

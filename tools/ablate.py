@@ -2,11 +2,13 @@
 
 `python -m tools.ablate --corpus TRAIN.txt --valid VALID.txt` works through RUNS in order, the ones that say most first,
 and skips what docs/bytes.json already holds; stop it at any time and start it again. Every run has the same text,
-trainer, number of tokens and order of documents; `--table` only writes the page and the plot again.
+trainer, number of tokens and order of documents; runs with other settings (`--tokens`, another folder for `--runs`)
+are compared in tables of their own. `--table` only writes the page and the plot again.
 """
 
 import bisect
 import dataclasses
+import itertools
 import json
 import pathlib
 import subprocess
@@ -74,6 +76,8 @@ TABLES = [
     ("Windows", "Only the window changes, and with it the ring buffers.",
      ("window-64", "window-128", "hybrid-experts")),
 ]
+#: Whose recall the plot shows, and whose the tables do.
+RECALLED = ("hybrid", "all-A", "all-S")
 RECALL = ("hybrid-experts", "hybrid", "all-A", "all-A-64", "all-S")
 
 
@@ -243,23 +247,43 @@ def noise(runs):
     return (max(gaps), float(np.mean(gaps))) if gaps else None
 
 
+def budgets(runs):
+    """[(settings, the runs with them)], the shortest runs first: only runs with the same settings are compared."""
+    by_settings = {}
+    for run in runs:
+        by_settings.setdefault(json.dumps(run["settings"], sort_keys=True), []).append(run)
+    return sorted(((same[0]["settings"], same) for same in by_settings.values()), key=lambda item: item[0]["tokens"])
+
+
+def steps(settings):
+    """How many steps of the optimiser a run takes, about."""
+    return round(settings["tokens"] / (settings["batch"] * settings["seq"]))
+
+
 def tables(runs):
     """The generated part of docs/bytes.md."""
     if not runs:
         return "No run has been made yet: `python -m tools.ablate --help`.\n"
-    s = runs[0]["settings"]
-    parts = [f"{len(runs)} runs of {s['tokens']:,} tokens each ({', '.join(s['corpus'])}; rows of {s['seq']}, "
-             f"{s['batch']} a step, rate {s['lr']:g}), measured on {s['valid']}, weights rounded as packing "
-             "rounds them. RAM: the model's own buffers, as `tools.budget` counts them."]
+    parts = ["![bits per byte and recall of the variants](bytes.svg)",
+             "Weights are rounded as packing rounds them. RAM: the model's own buffers, as `tools.budget` counts them."]
+    for settings, same in budgets(runs):
+        parts += section(settings, same)
+    return "\n\n".join(parts) + "\n"
+
+
+def section(settings, runs):
+    """What the page says of the runs with the same settings, as paragraphs."""
+    parts = [f"### {settings['tokens']:,} tokens in {steps(settings):,} steps",
+             f"{len(runs)} runs on {', '.join(settings['corpus'])}, rows of {settings['seq']}, {settings['batch']} a "
+             f"step, rate {settings['lr']:g}; measured on {settings['valid']}."]
     gap = noise(runs)
     parts.append(f"Two seeds of one variant differ by {gap[0]:.4f} bits per byte at most, {gap[1]:.4f} on average: a "
                  "smaller difference between variants says nothing." if gap else
-                 "Each variant has one seed so far: how much is noise is not known.")
-    parts.append("![bits per byte and recall of the variants](bytes.svg)")
+                 "Each variant has one seed here: how much is noise is not known.")
     for heading, text, names in TABLES:
         rows = quality_table(runs, names)
-        if len(rows) > 1:
-            parts += [f"### {heading}", text, budget.markdown(rows)]
+        if len(rows) > 2:  # the header, and more than one variant to compare
+            parts += [f"#### {heading}", text, budget.markdown(rows)]
     for heading, kind, text in (
             ("Recall: a name given N words ago", "names", "Share of texts in which the name that was given is likelier "
              "than each of the other {others} names, by words between."),
@@ -272,8 +296,8 @@ def tables(runs):
             values = {"others": choices - 1, "words": recall["words"]}
             text += (f" Chance is {100 / choices:.0f}%; a share of one seed's {texts} texts has a standard error of "
                      f"up to {50 / texts ** 0.5:.0f} points.")
-            parts += ["### " + heading.format(**values), text.format(**values), budget.markdown(rows)]
-    return "\n\n".join(parts) + "\n"
+            parts += ["#### " + heading.format(**values), text.format(**values), budget.markdown(rows)]
+    return parts
 
 
 def page(text, runs):
@@ -286,22 +310,29 @@ def page(text, runs):
 
 
 def draw(runs):
-    """The plot, as SVG text."""
+    """The plot, as SVG text: bits per byte of every run, and recall after the longest training that compared it."""
     from tools import rehearsal_plots as plots
 
     names = [name for name in VARIANTS if of(runs, name)]
+    compared = [sum(bool(of(same, name)) for name in RECALLED) for _, same in budgets(runs)]
+    longest = max(zip(compared, itertools.count(), budgets(runs)))[2]
 
     def figure(colours):
         drawing, (left, right) = plots.subplots(0.26 * len(names) + 2, 2)
-        for row, name in enumerate(names):
-            values = [bits(run) for run in of(runs, name)]
-            left.plot(values, [row] * len(values), "o-", color=colours["integer"])
+        for (settings, same), marker, colour in zip(budgets(runs), "osD^v", ("float", "integer", "standin") * 2):
+            label = f"{settings['tokens']:,} tokens"
+            for row, name in enumerate(names):
+                values = [bits(run) for run in of(same, name)]
+                if values:
+                    left.plot(values, [row] * len(values), marker + "-", color=colours[colour], label=label)
+                    label = None
         left.set(yticks=range(len(names)), xlabel="bits per byte, a dot a seed")
         left.set_yticklabels([VARIANTS[name].title for name in names], fontsize=8)
         left.invert_yaxis()
+        left.legend(fontsize=8)
         left.grid()
-        for name, colour, dash in (("hybrid", "integer", "-"), ("all-A", "standin", "--"), ("all-S", "float", ":")):
-            found = [run["recall"]["names"] for run in of(runs, name)]
+        for name, colour, dash in zip(RECALLED, ("integer", "standin", "float"), ("-", "--", ":")):
+            found = [run["recall"]["names"] for run in of(longest[1], name)]
             if found:
                 right.plot([row["place"] for row in found[0]],
                            [100 * np.mean([rows[i]["choice"] for rows in found]) for i in range(len(found[0]))], dash,
@@ -311,7 +342,8 @@ def draw(runs):
             right.axhline(chance, color=colours["float"], linewidth=0.8, label="chance")
             right.set_xscale("log", base=2)
             right.legend(fontsize=8)
-        right.set(xlabel="words since the name was given", ylabel="name recalled, %", ylim=(0, 102))
+        right.set(xlabel=f"words since the name was given ({longest[0]['tokens']:,} tokens of training)",
+                  ylabel="name recalled, %", ylim=(0, 102))
         right.grid()
         return drawing
 
@@ -380,15 +412,12 @@ def main(argv=None):
             raise UserError(f"{path}: no such file")
     if args.tokens < 1:
         raise UserError("--tokens must be 1 or more")
-    others = [run for run in runs if run["settings"] != settings(args)]
-    if others:
-        raise UserError(f"{results}: holds runs with other settings ({json.dumps(others[0]['settings'])}); give the "
-                        "same, or another --docs")
     wanted = [(name, seed) for name, seed in RUNS if (not args.only or name in args.only)
               and (not args.seeds or seed in args.seeds)]
     same_settings(args)
     for number, (name, seed) in enumerate(wanted, 1):
-        folder, before = args.runs / f"{name}-{seed}", [r for r in runs if (r["variant"], r["seed"]) == (name, seed)]
+        folder = args.runs / f"{name}-{seed}"
+        before = [r for r in runs if (r["variant"], r["seed"], r["settings"]) == (name, seed, settings(args))]
         finished = trained(folder, args.tokens) is not None
         if (not finished if args.again else before):
             continue
