@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
 import numpy as np
 
 from tools import bpe, data
+from tools.distributed import Group
 from tools.errors import Parser, UserError, command
 from tools.files import make_folder, write_beside
 from tools.model import load_model
@@ -39,15 +40,17 @@ def soft_targets(model, corpus, count, progress=None):
     """
     ids = np.zeros((corpus.n_predicted, count), np.uint16)
     p = np.zeros((corpus.n_predicted, count), np.float16)
+    device = model.embedding.weight.device
     with torch.inference_mode():
         for pieces in data.alike_in_length(corpus):
             tokens, _, starts = data.arrays([[(corpus, piece)] for piece in pieces], int(corpus.length[pieces[0]]))
-            logits = model(torch.from_numpy(tokens), torch.from_numpy(starts))
+            logits = model(torch.from_numpy(tokens).to(device), torch.from_numpy(starts).to(device))
             best = torch.softmax(logits, -1).topk(count)
+            values, indices = best.values.cpu().numpy(), best.indices.cpu().numpy()
             for row, piece in enumerate(pieces):
                 begin, size = corpus.begin[piece], corpus.length[piece]
-                ids[begin:begin + size] = best.indices[row, :size].numpy()
-                p[begin:begin + size] = best.values[row, :size].numpy()
+                ids[begin:begin + size] = indices[row, :size]
+                p[begin:begin + size] = values[row, :size]
             if progress:
                 progress(int(corpus.length[pieces].sum()))
     return ids, p
@@ -87,9 +90,10 @@ def main(argv=None):
     parser.add_argument("--likeliest", type=int, default=16, metavar="N",
                         help="how many tokens to keep for each place (default %(default)s)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where a file for each text is written")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 ... (default: a GPU when torch sees one)")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     args = parser.parse_args(argv)
-    model = load_model(args.teacher)
+    model = load_model(args.teacher).to(Group(args.device).device)
     tokenizer = bpe.load(args.teacher / "tokenizer.json")
     if args.seq < 2:
         raise UserError("--seq must be above 1")
