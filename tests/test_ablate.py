@@ -117,7 +117,7 @@ def test_runs_with_other_settings_have_tables_of_their_own(folder, monkeypatch, 
     assert run(folder, *longer) == 0 and run(folder, *longer) == 0
     assert len(trainer.commands) == 6
     text = (folder / "bytes.md").read_text()
-    short, long = text.split("### 900 tokens in 0 steps")[1].split("### 950 tokens in 2 steps")
+    long, short = text.split("### 950 tokens in 2 steps")[1].split("### 900 tokens in 0 steps")
     assert "1.1000 | 1.1000 |" in short and "how much is noise is not known" in short
     assert "1.3000, 1.5000 | 1.4000 |" in long and "0.2000 on average" in long and "1.1000" not in long
 

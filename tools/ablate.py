@@ -8,7 +8,6 @@ are compared in tables of their own. `--table` only writes the page and the plot
 
 import bisect
 import dataclasses
-import itertools
 import json
 import pathlib
 import subprocess
@@ -248,11 +247,11 @@ def noise(runs):
 
 
 def budgets(runs):
-    """[(settings, the runs with them)], the shortest runs first: only runs with the same settings are compared."""
+    """[(settings, the runs with them)], the longest runs first: only runs with the same settings are compared."""
     by_settings = {}
     for run in runs:
         by_settings.setdefault(json.dumps(run["settings"], sort_keys=True), []).append(run)
-    return sorted(((same[0]["settings"], same) for same in by_settings.values()), key=lambda item: item[0]["tokens"])
+    return sorted(((same[0]["settings"], same) for same in by_settings.values()), key=lambda item: -item[0]["tokens"])
 
 
 def steps(settings):
@@ -314,12 +313,11 @@ def draw(runs):
     from tools import rehearsal_plots as plots
 
     names = [name for name in VARIANTS if of(runs, name)]
-    compared = [sum(bool(of(same, name)) for name in RECALLED) for _, same in budgets(runs)]
-    longest = max(zip(compared, itertools.count(), budgets(runs)))[2]
+    longest = max(budgets(runs), key=lambda item: sum(bool(of(item[1], name)) for name in RECALLED))
 
     def figure(colours):
         drawing, (left, right) = plots.subplots(0.26 * len(names) + 2, 2)
-        for (settings, same), marker, colour in zip(budgets(runs), "osD^v", ("float", "integer", "standin") * 2):
+        for (settings, same), marker, colour in zip(budgets(runs), "osD^v", ("integer", "float", "standin") * 2):
             label = f"{settings['tokens']:,} tokens"
             for row, name in enumerate(names):
                 values = [bits(run) for run in of(same, name)]
