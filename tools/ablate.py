@@ -327,7 +327,7 @@ def draw(runs):
         left.set(yticks=range(len(names)), xlabel="bits per byte, a dot a seed")
         left.set_yticklabels([VARIANTS[name].title for name in names], fontsize=8)
         left.invert_yaxis()
-        left.legend(fontsize=8)
+        left.legend(fontsize=8, loc="lower center")
         left.grid()
         for name, colour, dash in zip(RECALLED, ("integer", "standin", "float"), ("-", "--", ":")):
             found = [run["recall"]["names"] for run in of(longest[1], name)]
@@ -340,7 +340,7 @@ def draw(runs):
             right.axhline(chance, color=colours["float"], linewidth=0.8, label="chance")
             right.set_xscale("log", base=2)
             right.legend(fontsize=8)
-        right.set(xlabel=f"words since the name was given ({longest[0]['tokens']:,} tokens of training)",
+        right.set(xlabel=f"words since the name; {longest[0]['tokens']:,} tokens",
                   ylabel="name recalled, %", ylim=(0, 102))
         right.grid()
         return drawing
