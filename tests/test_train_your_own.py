@@ -15,10 +15,13 @@ from tools.micropython import ROOT
 PAGE = ROOT / "docs" / "train-your-own.md"
 
 
-def commands():
-    """{target: (variables, words of ARGS)} of the page's make commands."""
+BEGINNING = "## Beginning with a model that can write"
+
+
+def commands(part=0):
+    """{target: (variables, words of ARGS)} of the make commands before the heading BEGINNING, or (part 1) after it."""
     found = {}
-    for line in re.findall(r"^    (make .*)$", PAGE.read_text(), re.M):
+    for line in re.findall(r"^    (make .*)$", PAGE.read_text().split(BEGINNING)[part], re.M):
         _, target, *rest = shlex.split(line)
         variables = dict(word.split("=", 1) for word in rest)
         found[target] = variables, shlex.split(variables.pop("ARGS", ""))
@@ -78,3 +81,18 @@ def test_from_a_text_to_a_story(tmp_path, micropython, plots, capsys):
     assert "flash bytes/token" in told.stdout + told.stderr
     for compared, mismatches in (parity.read_parity(model, 60)[1:], parity.write_parity(model, 12)[1:]):
         assert compared and not mismatches
+
+
+@pytest.mark.training
+@pytest.mark.slow
+def test_beginning_with_a_shipped_model(tmp_path):
+    """The page's second training command, with a few steps: far better than from nothing, at once."""
+    pytest.importorskip("torch")
+    words = commands(1)["train"][1]
+    words[words.index("--out") + 1] = str(tmp_path / "run")
+    at = words.index("--minutes")
+    words[at : at + 2] = ["--steps", "3", "--threads", "1"]
+    done = subprocess.run([sys.executable, "-m", "tools.train", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["rounded_bits_per_byte"] < 2.3
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == (ROOT / "weights/pocket/tokenizer.json").read_bytes()
