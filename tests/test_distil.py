@@ -10,7 +10,8 @@ for name in ("safetensors", "tokenizers", "tqdm", "matplotlib", "numpy"):
     pytest.importorskip(name, reason=LEFT_OUT)
 
 import numpy as np  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.numpy import save_file as arrays_to_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tools import bpe, data, distil, model, train  # noqa: E402
@@ -153,9 +154,38 @@ def test_mistakes_get_one_line(folder, capsys):
     assert "--distil-weight is a share" in error(trained("--distil-weight", "0"))
     assert "of another text, tokenizer or --seq" in error(trained("--seq", "24"))
     assert trained() == 0
-    path = folder / "soft" / "a.txt.safetensors"
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(UserError, match="damaged"):
-        distil.load(path, corpus_of(folder))
+    alone = ["--corpus", str(folder / "a.txt"), *SIZES, "--steps", "2", "--out", str(folder / "new")]
+    assert "--distil-weight is of --distil" in error(train.main([*alone, "--distil-weight", "1"]))
+    bpe.build([("t", "h")]).save(str(folder / "teacher" / "tokenizer.json"))
+    assert "holds 258 tokens, the model 257" in error(distilled(folder))
     shutil.rmtree(folder / "teacher")
     assert "config.json: no such file" in error(distilled(folder))
+
+
+def test_a_file_that_holds_no_soft_targets_is_refused(folder):
+    assert distilled(folder) == 0
+    path, corpus = folder / "soft" / "a.txt.safetensors", corpus_of(folder)
+    ids, p = distil.load(path, corpus, 257)
+    nan = np.where(np.arange(p.size).reshape(p.shape) == 5, np.float16("nan"), p)
+    for bad in ({"ids": ids}, {"ids": ids.astype(np.float32), "p": p}, {"ids": ids, "p": p.astype(np.float32)},
+                {"ids": ids, "p": p * np.float16(5)}, {"ids": ids, "p": -p}, {"ids": ids, "p": nan},
+                {"ids": ids[:, 0].copy(), "p": p[:, 0].copy()}, {"ids": ids[:, :0].copy(), "p": p[:, :0].copy()},
+                {"ids": ids[:-1].copy(), "p": p[:-1].copy()}, {"ids": ids + np.uint16(257), "p": p}):
+        arrays_to_file(bad, path, distil.facts_of(corpus))
+        with pytest.raises(UserError, match="no file of soft targets"):
+            distil.load(path, corpus, 257)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(UserError, match="no file of soft targets"):
+        distil.load(path, corpus, 257)
+
+
+def test_a_teacher_or_first_model_with_weights_that_are_no_numbers(folder, capsys):
+    path = folder / "teacher" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["final_norm.weight"][3] = float("nan")
+    save_file(tensors, path)
+    assert distilled(folder) == 2 and not (folder / "soft").exists()
+    assert train.main(["--corpus", str(folder / "a.txt"), *SIZES, "--init", str(folder / "teacher"), "--steps", "2",
+                       "--out", str(folder / "run")]) == 2 and not (folder / "run").exists()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 2 and all("final_norm.weight holds numbers that are not finite" in line for line in lines)

@@ -565,6 +565,15 @@ def test_a_run_that_begins_with_another_model(tmp_path, corpus, capsys):
     begun[-1] = str(second)
     assert train.main([*begun, "--d-model", "24", "--out", str(tmp_path / "third"), "--steps", "2"]) == 2
     assert "--d-model 24: the model in" in capsys.readouterr().err
+    assert train.main([*begun, "--d-model", "128", "--out", str(tmp_path / "third"), "--steps", "2"]) == 2
+    assert "--d-model 128: the model in" in capsys.readouterr().err  # the default of a new model, but asked for
+    assert train.main([*begun, "--tokenizer", str(second / "tokenizer.json"), "--out", str(tmp_path / "third"),
+                       "--steps", "2"]) == 2
+    assert "--tokenizer: the model in" in capsys.readouterr().err
+    assert train.main(["--out", str(second), "--resume", "--d-model", "24", "--steps", "8"]) == 2
+    assert "--d-model 24: the run in" in capsys.readouterr().err
+    assert train.main(["--out", str(second), "--resume", "--init", "elsewhere", "--steps", "8"]) == 2
+    assert "has its weights already" in capsys.readouterr().err
     assert not (tmp_path / "third").exists()
 
 

@@ -8,6 +8,7 @@ are compared in tables of their own. `--table` only writes the page and the plot
 
 import bisect
 import dataclasses
+import itertools
 import json
 import pathlib
 import subprocess
@@ -27,6 +28,8 @@ MARKS = "<!-- tables of tools/ablate.py -->\n", "<!-- end of the tables -->"
 BASE = Config(recipe="SSASSASS", vocab_size=512, d_model=64, d_rnn=64, rnn_heads=4, n_heads=4, n_kv_heads=1,
               head_dim=16, window=256, d_ff=64, n_experts=8, d_expert=64)
 DENSE = {"n_experts": 0, "d_expert": 0}
+#: What every run in docs/bytes.json has.
+KEYS = {"variant", "seed", "settings", "config", "parameters", "bits_per_byte", "recall"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +192,11 @@ def measure(args, name, seed, folder):
 def read_results(path):
     """The runs in docs/bytes.json, [] where there is no such file. Raises UserError."""
     try:
-        return json.loads(path.read_text())["runs"]
+        runs = json.loads(path.read_text())["runs"]
+        for run in runs:
+            if missing := KEYS - set(run):
+                raise KeyError(*sorted(missing))
+        return runs
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError) as error:
@@ -317,7 +324,8 @@ def draw(runs):
 
     def figure(colours):
         drawing, (left, right) = plots.subplots(0.26 * len(names) + 2, 2)
-        for (settings, same), marker, colour in zip(budgets(runs), "osD^v", ("integer", "float", "standin") * 2):
+        for (settings, same), marker, colour in zip(
+                budgets(runs), itertools.cycle("osD^v"), itertools.cycle(("integer", "float", "standin"))):
             label = f"{settings['tokens']:,} tokens"
             for row, name in enumerate(names):
                 values = [bits(run) for run in of(same, name)]

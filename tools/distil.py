@@ -29,7 +29,10 @@ from tools import bpe, data
 from tools.distributed import Group
 from tools.errors import Parser, UserError, command
 from tools.files import make_folder, write_beside
-from tools.model import load_model
+from tools.model import check_texts, load_model
+
+
+AGAIN = "write it again with python -m tools.distil"
 
 
 def soft_targets(model, corpus, count, progress=None):
@@ -56,9 +59,30 @@ def soft_targets(model, corpus, count, progress=None):
     return ids, p
 
 
+def teacher(folder):
+    """(Decoder, its tokenizer) of a trained model's folder. Raises UserError where it can't teach."""
+    model = load_model(folder)
+    check_texts(model.config, folder)
+    path = folder / "tokenizer.json"
+    tokenizer = bpe.load(path)
+    if tokenizer.get_vocab_size() != model.config.vocab_size:
+        raise UserError(f"{path}: holds {tokenizer.get_vocab_size()} tokens, the model {model.config.vocab_size}; find "
+                        "the one that the model was trained with")
+    return model, tokenizer
+
+
 def path_of(folder, corpus_file):
     """Where the soft targets of a corpus file lie in a folder of them."""
     return pathlib.Path(folder) / (pathlib.Path(corpus_file).name + ".safetensors")
+
+
+def check_names(files):
+    """Raise UserError where two files' soft targets would have one name."""
+    names = {}
+    for file in files:
+        name = pathlib.Path(file).name
+        if names.setdefault(name, file) != file:
+            raise UserError(f"{names[name]} and {file} have the same name, and so would their soft targets; rename one")
 
 
 def facts_of(corpus):
@@ -66,7 +90,7 @@ def facts_of(corpus):
     return {"ids": str(corpus.checksum()), "pieces": str(corpus.piece_checksum())}
 
 
-def load(path, corpus):
+def load(path, corpus, vocab_size):
     """(ids, probabilities) of `soft_targets` from a file. Raises UserError where it is missing, damaged, or of another
     text, tokenizer or --seq."""
     if not path.is_file():
@@ -74,11 +98,19 @@ def load(path, corpus):
     try:
         with safe_open(path, "numpy") as file:
             facts, ids, p = file.metadata(), file.get_tensor("ids"), file.get_tensor("p")
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path}: damaged, or no file of soft targets ({error})") from None
-    if facts != facts_of(corpus) or len(ids) != corpus.n_predicted or ids.shape != p.shape:
-        raise UserError(f"{path}: of another text, tokenizer or --seq; write it again with python -m tools.distil")
+    except (OSError, TypeError, SafetensorError) as error:
+        raise UserError(f"{path}: damaged, or no file of soft targets ({error}); {AGAIN}") from None
+    if facts != facts_of(corpus):
+        raise UserError(f"{path}: of another text, tokenizer or --seq; {AGAIN}")
+    if (ids.dtype, p.dtype, ids.ndim) != (np.uint16, np.float16, 2) or ids.shape != p.shape or (
+            ids.size == 0 or len(ids) != corpus.n_predicted or ids.max() >= vocab_size or not distributions(p)):
+        raise UserError(f"{path}: damaged, or no file of soft targets; {AGAIN}")
     return ids, p
+
+
+def distributions(p):
+    """Whether all rows of p, [places, count], are probabilities: finite, not negative, and no more than 1 in all."""
+    return bool(np.all(p >= 0)) and float(p.sum(1, dtype=np.float32).max()) < 1.01
 
 
 @command
@@ -93,23 +125,31 @@ def main(argv=None):
     parser.add_argument("--device", help="cpu, cuda, cuda:1 ... (default: a GPU when torch sees one)")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: torch's choice)")
     args = parser.parse_args(argv)
-    model = load_model(args.teacher).to(Group(args.device).device)
-    tokenizer = bpe.load(args.teacher / "tokenizer.json")
+    if not args.out:
+        raise UserError("--out is empty; it is a folder for the soft targets")
+    if args.threads < 0:
+        raise UserError("--threads must be 0 (torch's choice) or more")
     if args.seq < 2:
         raise UserError("--seq must be above 1")
+    files = list(dict.fromkeys(args.corpus))
+    check_names(files)
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise UserError("distillation is one process's work; start it without torchrun")
+    device = Group(args.device).device
+    model, tokenizer = teacher(args.teacher)
     if not 1 <= args.likeliest <= model.config.vocab_size:
         raise UserError(f"--likeliest must be from 1 to the {model.config.vocab_size} tokens that there are")
-    names = [pathlib.Path(name).name for name in args.corpus]
-    if len(set(names)) < len(names):
-        raise UserError("two of the --corpus files have the same name; rename one")
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
-    corpora = [data.Corpus(data.read_documents(name), tokenizer, args.seq) for name in args.corpus]
+    corpora = [data.Corpus(data.read_documents(name), tokenizer, args.seq) for name in files]
+    model.to(device)
     make_folder(pathlib.Path(args.out))
-    for name, corpus in zip(args.corpus, corpora):
+    for name, corpus in zip(files, corpora):
         with tqdm(total=corpus.n_predicted, unit=" tokens", unit_scale=True, mininterval=1.0, desc=name) as bar:
             ids, p = soft_targets(model, corpus, args.likeliest, bar.update)
+        if not distributions(p):
+            raise UserError(f"{args.teacher}: what it expects of {name} is no probability; its weights are damaged")
         path = path_of(args.out, name)
         write_beside(path, lambda to: save_file({"ids": ids, "p": p}, to, facts_of(corpus)))
         covered = float(p.astype(np.float32).sum(1).mean())

@@ -25,6 +25,8 @@ class Group:
             self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         except RuntimeError:
             raise UserError(f"--device {device}: torch knows no such device; cpu and cuda are two") from None
+        if self.device.type not in ("cpu", "cuda"):
+            raise UserError(f"--device {device}: cpu and cuda are what this runs on")
         if self.device.type == "cuda":
             if not torch.cuda.is_available():
                 raise UserError(f"--device {device}: torch sees no GPU here; leave --device out")

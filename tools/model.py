@@ -415,4 +415,14 @@ def load_model(folder):
         model.load_state_dict(load_file(path))
     except (RuntimeError, SafetensorError) as error:
         raise UserError(f"{path}: does not fit its config.json: {str(error).splitlines()[-1].strip()}") from None
+    for name, weight in model.state_dict().items():
+        if not torch.isfinite(weight).all():
+            raise UserError(f"{path}: {name} holds numbers that are not finite; train it again at a lower rate")
     return model.eval()
+
+
+def check_texts(config, folder):
+    """Raise UserError unless the model's texts begin and end with token 0, as `tools.data` has them."""
+    if (config.bos_token_id, config.eos_token_id) != (0, 0):
+        raise UserError(f"{folder}: its texts begin with token {config.bos_token_id} and end with "
+                        f"{config.eos_token_id}; training here has 0 for both")

@@ -36,7 +36,7 @@ from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
 from tools.distributed import Group
 from tools.files import make_folder, write_beside, write_text
-from tools.model import Decoder, auxiliary_loss, load_model
+from tools.model import Decoder, auxiliary_loss, check_texts, load_model
 from tools.rounding import Rounding
 
 CLIP = 1.0
@@ -145,14 +145,30 @@ def replace_folder(new, old):
 
 
 def first_model(options):
-    """The Decoder that --init names. Raises UserError when there is none, or when other sizes are asked for."""
-    model, defaults = load_model(options.init), Config()
-    for option, field in SIZES.items():
-        asked = getattr(options, option)
-        if asked != getattr(defaults, field) and asked != getattr(model.config, field):
-            raise UserError(f"--{option.replace('_', '-')} {asked}: the model in {options.init} has "
-                            f"{getattr(model.config, field)}; leave the option out to begin with that model")
+    """The Decoder that --init names. Raises UserError when there is none, or it can't be gone on with."""
+    model = load_model(options.init)
+    check_texts(model.config, options.init)
+    if options.tokenizer and (pathlib.Path(options.init) / "tokenizer.json").is_file():
+        raise UserError(f"--tokenizer: the model in {options.init} has its own; leave the option out")
+    check_sizes(options, model.config, f"the model in {options.init}")
     return model
+
+
+def check_sizes(options, config, whose):
+    """Raise UserError when a size was given on the command line that is not the config's."""
+    for option, asked in options.sizes_given.items():
+        has = getattr(config, SIZES[option])
+        if asked != has:
+            name = option.replace("_", "-")
+            raise UserError(f"--{name} {asked}: {whose} has {has}, and keeps it; leave the option out")
+
+
+def sizes_given(argv):
+    """{option: value} of the sizes that a command line names."""
+    again = parser()
+    again.set_defaults(**dict.fromkeys(SIZES))
+    return {option: asked for option, asked in vars(again.parse_args(argv)).items()
+            if option in SIZES and asked is not None}
 
 
 def tokenizer_sample(texts, weights, limit=TOKENIZER_TEXT):
@@ -234,7 +250,8 @@ class Run:
             self.tokenizer = bpe.load(path)
             if self.tokenizer.get_vocab_size() != config.vocab_size:
                 size = self.tokenizer.get_vocab_size()
-                raise UserError(f"{path}: holds {size} tokens, not {config.vocab_size}; give --vocab {size}")
+                raise UserError(f"{path}: holds {size} tokens, not {config.vocab_size}; " + (
+                    "its model is for another one" if saved or options.init else f"give --vocab {size}"))
         else:
             self._say("training the tokenizer")
             text = ""
@@ -244,8 +261,9 @@ class Run:
         self._say("encoding the text")
         self.corpora = [data.Corpus(documents, self.tokenizer, options.seq) for documents in texts]
         if options.distil:
+            distil.check_names(options.corpus)
             for name, corpus in zip(options.corpus, self.corpora):
-                ids, p = distil.load(distil.path_of(options.distil, name), corpus)
+                ids, p = distil.load(distil.path_of(options.distil, name), corpus, config.vocab_size)
                 corpus.soft = ids, p * np.float16(options.distil_weight)
             if len({corpus.soft[0].shape[1] for corpus in self.corpora}) > 1:
                 raise UserError(f"{options.distil}: its files differ in --likeliest; write them again")
@@ -407,7 +425,8 @@ class Run:
             for key, value in self.optimizer.state.get(p, {}).items():
                 state[f"{key}.{n}"] = value
         save_file(state, folder / "state.safetensors")
-        options = {key: value for key, value in vars(self.options).items() if key not in ("out", "resume")}
+        passing = ("out", "resume", "sizes_given")
+        options = {key: value for key, value in vars(self.options).items() if key not in passing}
         (folder / "run.json").write_text(json.dumps({
             "options": options, "config": self.config.to_dict(), "checksums": self._checksums(),
             "data": self.batches.state(), "step": self.step, "tokens": self.tokens, "seconds": self.seconds,
@@ -534,7 +553,10 @@ def check(options):
     need(options.batch > 0, "--batch must be above 0")
     processes = int(os.environ.get("WORLD_SIZE", 1))
     need(options.batch % processes == 0, f"--batch {options.batch} must be a multiple of the {processes} processes")
-    need(0 < options.distil_weight <= 1, "--distil-weight is a share of the loss: above 0, up to 1")
+    need(0.001 <= options.distil_weight <= 1, "--distil-weight is a share of the loss: 0.001 to 1")
+    need(options.distil or options.distil_weight == parser().get_default("distil_weight"),
+         "--distil-weight is of --distil, which is not there")
+    need(options.threads >= 0, "--threads must be 0 (torch's choice) or more")
     need(0 <= options.qat <= 1, "--qat is a share of the run: 0 to 1")
     need(options.seq > 1, "--seq must be above 1")
     need(0 <= options.dropout < 1, "--dropout must be at least 0 and below 1")
@@ -553,6 +575,9 @@ def main(argv=None):
         again = parser()
         again.set_defaults(**saved["options"])
         options = again.parse_args(argv)
+        if options.init != saved["options"].get("init"):
+            raise UserError(f"--init {options.init}: the run in {folder} has its weights already; leave it out, or "
+                            "choose another folder")
         # Giving one length drops the run's own.
         lengths = ("steps", "minutes", "tokens")
         new = [name for name in lengths if getattr(options, name) != saved["options"][name]]
@@ -562,6 +587,9 @@ def main(argv=None):
     elif any((folder / name).exists() for name in ("resume", "resume.old", "model.safetensors")):
         raise UserError(f"{folder}: already holds a run; add --resume to go on with it, or choose another folder")
     check(options)
+    options.sizes_given = sizes_given(argv)
+    if saved:
+        check_sizes(options, Config.from_dict(saved["config"]), f"the run in {folder}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; --out is a folder")
     if options.threads:
