@@ -4,10 +4,9 @@ import shutil
 
 import pytest
 
-LEFT_OUT = "left out: training tests (make train ARGS=--help)"
-torch = pytest.importorskip("torch", reason=LEFT_OUT)
-for name in ("safetensors", "tokenizers", "tqdm", "matplotlib", "numpy"):
-    pytest.importorskip(name, reason=LEFT_OUT)
+import training_extra
+
+torch = training_extra.need()
 
 import numpy as np  # noqa: E402
 from safetensors.numpy import save_file as arrays_to_file  # noqa: E402

@@ -11,11 +11,9 @@ import sys
 
 import pytest
 
-# Said in the way tests/conftest.py declares what is left out.
-LEFT_OUT = "left out: training tests (make train ARGS=--help)"
-torch = pytest.importorskip("torch", reason=LEFT_OUT)
-for name in ("safetensors", "tokenizers", "tqdm", "matplotlib", "numpy"):
-    pytest.importorskip(name, reason=LEFT_OUT)
+import training_extra
+
+torch = training_extra.need()
 
 import numpy as np  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402

@@ -109,6 +109,10 @@ def arrays(rows, seq):
     tokens = np.zeros((len(rows), seq), np.int64)
     targets = np.full((len(rows), seq), -1, np.int64)
     starts = np.ones((len(rows), seq), bool)
+    soft = ()
+    if rows[0][0][0].soft is not None:
+        shape = len(rows), seq, rows[0][0][0].soft[0].shape[1]
+        soft = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     for row, pieces in enumerate(rows):
         at = 0
         for corpus, piece in pieces:
@@ -116,19 +120,10 @@ def arrays(rows, seq):
             tokens[row, at:at + size] = corpus.ids[begin:begin + size]
             targets[row, at:at + size] = corpus.ids[begin + 1:begin + size + 1]
             starts[row, at + 1:at + size] = False
+            for part, whole in zip(soft, corpus.soft or ()):
+                part[row, at:at + size] = whole[begin:begin + size]
             at += size
-    if rows[0][0][0].soft is None:
-        return tokens, targets, starts
-    count = rows[0][0][0].soft[0].shape[1]
-    ids, p = np.zeros((len(rows), seq, count), np.int64), np.zeros((len(rows), seq, count), np.float32)
-    for row, pieces in enumerate(rows):
-        at = 0
-        for corpus, piece in pieces:
-            begin, size = corpus.begin[piece], corpus.length[piece]
-            for soft, whole in zip((ids, p), corpus.soft):
-                soft[row, at:at + size] = whole[begin:begin + size]
-            at += size
-    return tokens, targets, starts, ids, p
+    return tokens, targets, starts, *soft
 
 
 class Batches:
