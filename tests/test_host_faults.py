@@ -2,9 +2,11 @@
 
 import importlib
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from tools import torture
+from tools import checkpoint, torture
 from tools.errors import UserError, command
 from tools.files import write_beside
 from tools.micropython import ROOT
@@ -75,6 +77,15 @@ def test_a_file_that_cant_be_written_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["x"]
     write_beside(path, lambda beside: beside.write_text("new"))
     assert path.read_text() == "new"
+
+
+def test_models_are_written_like_any_other_file(tmp_path):
+    """safetensors' own way to a file, which this rules out, leaves one of a random name where it is killed."""
+    (tmp_path / "usual").touch()
+    checkpoint.save_float16(tmp_path, {"w": np.ones((2, 3))})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors", "usual"]
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert load_file(tmp_path / "model.safetensors")["w"].tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
 def test_what_the_system_says_is_one_line(capsys):

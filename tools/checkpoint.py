@@ -4,11 +4,11 @@ import pathlib
 
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from tools.config import Config
 from tools.errors import UserError
-from tools.files import write_beside
+from tools.files import write_bytes
 
 
 def tensor_shapes(config):
@@ -114,4 +114,4 @@ def rounded(weights):
 def save_float16(folder, weights):
     """Write model.safetensors in float16, beside and then renamed."""
     tensors = {name: v.astype(np.float16) for name, v in weights.items()}
-    write_beside(pathlib.Path(folder) / "model.safetensors", lambda path: save_file(tensors, path))
+    write_bytes(pathlib.Path(folder) / "model.safetensors", save(tensors))

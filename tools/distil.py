@@ -16,7 +16,7 @@ import sys
 try:
     import torch
     from safetensors import SafetensorError, safe_open
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
     from tqdm import tqdm
 except ModuleNotFoundError as error:
     if __name__ != "__main__":
@@ -28,7 +28,7 @@ import numpy as np
 from tools import bpe, data
 from tools.distributed import Group
 from tools.errors import Parser, UserError, command
-from tools.files import make_folder, write_beside
+from tools.files import make_folder, write_bytes
 from tools.model import check_texts, load_model
 
 
@@ -151,7 +151,7 @@ def main(argv=None):
         if not distributions(p):
             raise UserError(f"{args.teacher}: what it expects of {name} is no probability; its weights are damaged")
         path = path_of(args.out, name)
-        write_beside(path, lambda to: save_file({"ids": ids, "p": p}, to, facts_of(corpus)))
+        write_bytes(path, save({"ids": ids, "p": p}, facts_of(corpus)))
         covered = float(p.astype(np.float32).sum(1).mean())
         print(f"{path}: {len(ids):,} places, {args.likeliest} tokens each, {100 * covered:.1f}% of the probability")
     return 0

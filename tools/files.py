@@ -31,6 +31,15 @@ def write_text(path, text):
     write_beside(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def write_bytes(path, data):
+    """`write_beside` for bytes.
+
+    safetensors.save_file is not for files that others see: it writes to a file of a random name beside its own, which
+    a process that is killed leaves there for good, and gives the result to its owner alone. Save to bytes, and here.
+    """
+    write_beside(path, lambda temporary: temporary.write_bytes(data))
+
+
 def make_folder(path):
     """A folder, with those above it. Raises UserError where that can't be."""
     path = pathlib.Path(path)

@@ -21,7 +21,7 @@ try:
     import numpy as np
     import torch
     from safetensors import SafetensorError
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file, save
     from tokenizers import Tokenizer
     from tqdm import tqdm
 except ModuleNotFoundError as error:
@@ -35,7 +35,7 @@ from tools import bpe, data, distil
 from tools.config import ACTIVATIONS, Config
 from tools.errors import Parser, UserError, command
 from tools.distributed import Group
-from tools.files import make_folder, write_beside, write_text
+from tools.files import make_folder, write_beside, write_bytes, write_text
 from tools.model import Decoder, auxiliary_loss, check_texts, load_model
 from tools.rounding import Rounding
 
@@ -403,7 +403,7 @@ class Run:
             new.mkdir()
             self._save_state(new)
             replace_folder(new, self.folder / "resume")
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
             raise UserError(f"{self.folder}: the run can't be saved ({error})") from None
         self._swap_average()
@@ -411,7 +411,7 @@ class Run:
         with self.rounding() if self.rounds else contextlib.nullcontext():
             tensors = {name: t.detach().clone().contiguous().cpu() for name, t in self.model.state_dict().items()}
         self._swap_average()
-        write_beside(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+        write_bytes(self.folder / "model.safetensors", save(tensors))
 
     def _save_state(self, folder):
         """Weights, optimiser and places in the data, from which a run goes on as if it had never stopped."""
@@ -424,7 +424,7 @@ class Run:
                 state[f"average.{n}"] = self.average[n]
             for key, value in self.optimizer.state.get(p, {}).items():
                 state[f"{key}.{n}"] = value
-        save_file(state, folder / "state.safetensors")
+        (folder / "state.safetensors").write_bytes(save(state))
         passing = ("out", "resume", "sizes_given")
         options = {key: value for key, value in vars(self.options).items() if key not in passing}
         (folder / "run.json").write_text(json.dumps({

@@ -53,8 +53,8 @@ class Writer:
     def problem(self, left):
         """What is wrong with what a broken-off run has left, or ""."""
         for name, data in left.items():
-            if data != self.whole[name]:
-                return f"half of {name}"
+            if data != self.whole.get(name):
+                return f"half of {name}" if name in self.whole else f"{name}, which no run to the end leaves"
         return ""
 
     def equal(self):
@@ -85,6 +85,8 @@ class Trainer(Writer):
 
     def equal(self):
         there = files(self.folder)
+        if set(there) != set(self.whole):
+            return False
         wanted = ("config.json", "tokenizer.json", "model.safetensors", "resume/state.safetensors")
         return all(there.get(name) == self.whole[name] for name in wanted) and not list(self.folder.glob("*.tmp"))
 
