@@ -571,7 +571,9 @@ def test_a_run_that_begins_with_another_model(tmp_path, corpus, capsys):
     assert train.main(["--out", str(second), "--resume", "--d-model", "24", "--steps", "8"]) == 2
     assert "--d-model 24: the run in" in capsys.readouterr().err
     assert train.main(["--out", str(second), "--resume", "--init", "elsewhere", "--steps", "8"]) == 2
-    assert "has its weights already" in capsys.readouterr().err
+    assert "goes on with its own" in capsys.readouterr().err
+    assert train.main(["--out", str(second), "--resume", "--tokenizer", "elsewhere.json", "--steps", "8"]) == 2
+    assert "--tokenizer elsewhere.json: the run in" in capsys.readouterr().err
     assert not (tmp_path / "third").exists()
 
 

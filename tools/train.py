@@ -45,6 +45,8 @@ BETAS = (0.9, 0.95)
 VALID_CONTEXT = 1024
 #: Characters, all corpora together, that a tokenizer is learnt from at most.
 TOKENIZER_TEXT = 20_000_000
+#: Share of the loss that a larger model's probabilities have.
+DISTIL_WEIGHT = 0.5
 #: Sizes by the names of their options.
 SIZES = {
     "recipe": "recipe", "vocab": "vocab_size", "d_model": "d_model", "d_rnn": "d_rnn", "rnn_heads": "rnn_heads",
@@ -57,7 +59,9 @@ SIZES = {
 }
 
 
-def parser():
+def parser(saved=None):
+    """The command line's. Sizes that it does not name are not in what it returns; the other options have the defaults
+    below, or those of the run that is `saved`."""
     p = Parser(prog="python -m tools.train", description=__doc__)
     p.add_argument("--corpus", nargs="+", metavar="FILE", help="text files to train on")
     p.add_argument("--mix", nargs="+", type=float, metavar="WEIGHT",
@@ -70,7 +74,7 @@ def parser():
     p.add_argument("--init", metavar="FOLDER",
                    help="begin with the weights, sizes and tokenizer of the model in this folder")
     p.add_argument("--distil", metavar="FOLDER", help="learn from a larger model as well: what tools.distil wrote")
-    p.add_argument("--distil-weight", type=float, default=0.5, metavar="SHARE",
+    p.add_argument("--distil-weight", type=float, default=DISTIL_WEIGHT, metavar="SHARE",
                    help="of the loss that the larger model's probabilities have (default %(default)s)")
     length = p.add_argument_group("length (exactly one)")
     length.add_argument("--steps", type=int)
@@ -103,12 +107,18 @@ def parser():
     for option, field in SIZES.items():
         default = getattr(defaults, field)
         flag = "--" + option.replace("_", "-")
+        kind = {"type": type(default), "choices": ACTIVATIONS if field == "activation" else None}
         if isinstance(default, bool):
-            sizes.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
-        else:
-            choices = ACTIVATIONS if field == "activation" else None
-            sizes.add_argument(flag, type=type(default), default=default, choices=choices, help=f"default {default}")
+            kind = {"action": argparse.BooleanOptionalAction}
+        sizes.add_argument(flag, default=argparse.SUPPRESS, help=f"default {default}", **kind)
+    if saved:
+        p.set_defaults(**saved["options"])
     return p
+
+
+def sizes_given(options):
+    """{option: value} of the sizes that the command line named."""
+    return {option: asked for option, asked in vars(options).items() if option in SIZES}
 
 
 def learning_rate(progress, options):
@@ -156,19 +166,11 @@ def first_model(options):
 
 def check_sizes(options, config, whose):
     """Raise UserError when a size was given on the command line that is not the config's."""
-    for option, asked in options.sizes_given.items():
+    for option, asked in sizes_given(options).items():
         has = getattr(config, SIZES[option])
         if asked != has:
             name = option.replace("_", "-")
             raise UserError(f"--{name} {asked}: {whose} has {has}, and keeps it; leave the option out")
-
-
-def sizes_given(argv):
-    """{option: value} of the sizes that a command line names."""
-    again = parser()
-    again.set_defaults(**dict.fromkeys(SIZES))
-    return {option: asked for option, asked in vars(again.parse_args(argv)).items()
-            if option in SIZES and asked is not None}
 
 
 def tokenizer_sample(texts, weights, limit=TOKENIZER_TEXT):
@@ -205,7 +207,7 @@ class Run:
         self.folder = pathlib.Path(options.out)
         start = first_model(options) if options.init and not saved else None
         self.config = config = start.config if start is not None else Config.from_dict(saved["config"] if saved else {
-            field: getattr(options, option) for option, field in SIZES.items()})
+            SIZES[option]: asked for option, asked in sizes_given(options).items()})
         self._read(config, saved)
         torch.manual_seed(options.seed)
         self.model = Decoder(config, options.dropout).to(group.device)
@@ -425,7 +427,7 @@ class Run:
             for key, value in self.optimizer.state.get(p, {}).items():
                 state[f"{key}.{n}"] = value
         (folder / "state.safetensors").write_bytes(save(state))
-        passing = ("out", "resume", "sizes_given")
+        passing = ("out", "resume", *SIZES)  # sizes are the config's
         options = {key: value for key, value in vars(self.options).items() if key not in passing}
         (folder / "run.json").write_text(json.dumps({
             "options": options, "config": self.config.to_dict(), "checksums": self._checksums(),
@@ -554,7 +556,7 @@ def check(options):
     processes = int(os.environ.get("WORLD_SIZE", 1))
     need(options.batch % processes == 0, f"--batch {options.batch} must be a multiple of the {processes} processes")
     need(0.001 <= options.distil_weight <= 1, "--distil-weight is a share of the loss: 0.001 to 1")
-    need(options.distil or options.distil_weight == parser().get_default("distil_weight"),
+    need(options.distil or options.distil_weight == DISTIL_WEIGHT,
          "--distil-weight is of --distil, which is not there")
     need(options.threads >= 0, "--threads must be 0 (torch's choice) or more")
     need(0 <= options.qat <= 1, "--qat is a share of the run: 0 to 1")
@@ -572,12 +574,12 @@ def main(argv=None):
     saved = None
     if options.resume:
         saved = saved_run(folder)
-        again = parser()
-        again.set_defaults(**saved["options"])
-        options = again.parse_args(argv)
-        if options.init != saved["options"].get("init"):
-            raise UserError(f"--init {options.init}: the run in {folder} has its weights already; leave it out, or "
-                            "choose another folder")
+        options = parser(saved).parse_args(argv)
+        for name in ("init", "tokenizer"):
+            asked = getattr(options, name)
+            if asked != saved["options"].get(name):
+                raise UserError(f"--{name} {asked}: the run in {folder} was begun, and goes on with its own; leave the "
+                                "option out, or choose another folder")
         # Giving one length drops the run's own.
         lengths = ("steps", "minutes", "tokens")
         new = [name for name in lengths if getattr(options, name) != saved["options"][name]]
@@ -587,7 +589,6 @@ def main(argv=None):
     elif any((folder / name).exists() for name in ("resume", "resume.old", "model.safetensors")):
         raise UserError(f"{folder}: already holds a run; add --resume to go on with it, or choose another folder")
     check(options)
-    options.sizes_given = sizes_given(argv)
     if saved:
         check_sizes(options, Config.from_dict(saved["config"]), f"the run in {folder}")
     if folder.exists() and not folder.is_dir():
