@@ -49,8 +49,9 @@ class Trainer:
         folder = ablate.pathlib.Path(command[command.index("--out") + 1])
         folder.mkdir(parents=True, exist_ok=True)
         if self.status == 0:
-            entry = {"tokens": 999, "bits_per_byte": 9, "rounded_bits_per_byte": 1 + len(self.commands) / 10,
-                     "load_max_over_mean": [1.2, 1.5]}
+            steps = 240 // int(command[command.index("--batch") + 1]) + len(self.commands)
+            entry = {"step": steps, "tokens": 999, "bits_per_byte": 9,
+                     "rounded_bits_per_byte": 1 + len(self.commands) / 10, "load_max_over_mean": [1.2, 1.5]}
             (folder / "log.jsonl").write_text(json.dumps(entry) + "\n")
         else:
             (folder / "resume").mkdir(exist_ok=True)
@@ -117,7 +118,7 @@ def test_runs_with_other_settings_have_tables_of_their_own(folder, monkeypatch, 
     assert run(folder, *longer) == 0 and run(folder, *longer) == 0
     assert len(trainer.commands) == 6
     text = (folder / "bytes.md").read_text()
-    long, short = text.split("### 950 tokens in 2 steps")[1].split("### 900 tokens in 0 steps")
+    long, short = text.split("### 950 tokens in 244 steps")[1].split("### 900 tokens in 32 steps")
     assert "1.1000 | 1.1000 |" in short and "how much is noise is not known" in short
     assert "1.3000, 1.5000 | 1.4000 |" in long and "0.2000 on average" in long and "1.1000" not in long
 

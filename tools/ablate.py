@@ -29,7 +29,7 @@ BASE = Config(recipe="SSASSASS", vocab_size=512, d_model=64, d_rnn=64, rnn_heads
               head_dim=16, window=256, d_ff=64, n_experts=8, d_expert=64)
 DENSE = {"n_experts": 0, "d_expert": 0}
 #: What every run in docs/bytes.json has.
-KEYS = {"variant", "seed", "settings", "config", "parameters", "bits_per_byte", "recall"}
+KEYS = {"variant", "seed", "settings", "steps", "config", "parameters", "bits_per_byte", "recall"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,8 +181,9 @@ def measure(args, name, seed, folder):
 
     entry = trained(folder, args.tokens)
     config, load = VARIANTS[name].config(), entry.get("load_max_over_mean")
-    return {"variant": name, "seed": seed, "settings": settings(args), "config": config.shape(), **facts(config),
-            "bits_per_byte": entry["bits_per_byte"], "rounded_bits_per_byte": entry.get("rounded_bits_per_byte"),
+    return {"variant": name, "seed": seed, "settings": settings(args), "steps": entry["step"],
+            "config": config.shape(), **facts(config), "bits_per_byte": entry["bits_per_byte"],
+            "rounded_bits_per_byte": entry.get("rounded_bits_per_byte"),
             "load_max_over_mean": max(load) if load else None,
             "recall": recall.measure(folder, args.valid, texts=args.recall_texts)}
 
@@ -261,11 +262,6 @@ def budgets(runs):
     return sorted(((same[0]["settings"], same) for same in by_settings.values()), key=lambda item: -item[0]["tokens"])
 
 
-def steps(settings):
-    """How many steps of the optimiser a run takes, about."""
-    return round(settings["tokens"] / (settings["batch"] * settings["seq"]))
-
-
 def tables(runs):
     """The generated part of docs/bytes.md."""
     if not runs:
@@ -279,7 +275,7 @@ def tables(runs):
 
 def section(settings, runs):
     """What the page says of the runs with the same settings, as paragraphs."""
-    parts = [f"### {settings['tokens']:,} tokens in {steps(settings):,} steps",
+    parts = [f"### {settings['tokens']:,} tokens in {np.mean([run['steps'] for run in runs]):,.0f} steps",
              f"{len(runs)} runs on {', '.join(settings['corpus'])}, rows of {settings['seq']}, {settings['batch']} a "
              f"step, rate {settings['lr']:g}; measured on {settings['valid']}."]
     gap = noise(runs)
