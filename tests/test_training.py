@@ -574,6 +574,11 @@ def test_a_run_that_begins_with_another_model(tmp_path, corpus, capsys):
     assert "goes on with its own" in capsys.readouterr().err
     assert train.main(["--out", str(second), "--resume", "--tokenizer", "elsewhere.json", "--steps", "8"]) == 2
     assert "--tokenizer elsewhere.json: the run in" in capsys.readouterr().err
+    path = second / "resume" / "run.json"
+    saved = json.loads(path.read_text())
+    saved["options"]["d_model"] = 128  # earlier versions saved the defaults of sizes that --init had set
+    path.write_text(json.dumps(saved))
+    assert train.main(["--out", str(second), "--resume", "--steps", "8"]) == 0
     assert not (tmp_path / "third").exists()
 
 

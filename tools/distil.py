@@ -152,7 +152,7 @@ def main(argv=None):
             raise UserError(f"{args.teacher}: what it expects of {name} is no probability; its weights are damaged")
         path = path_of(args.out, name)
         write_bytes(path, save({"ids": ids, "p": p}, facts_of(corpus)))
-        covered = float(p.astype(np.float32).sum(1).mean())
+        covered = float(p.sum(1, dtype=np.float32).mean())
         print(f"{path}: {len(ids):,} places, {args.likeliest} tokens each, {100 * covered:.1f}% of the probability")
     return 0
 

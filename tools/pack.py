@@ -12,7 +12,7 @@ import numpy as np
 
 from tools import bounds, checkpoint, floating, integer, originals, standin
 from tools.errors import Parser, UserError, command
-from tools.files import make_folder, write_beside
+from tools.files import make_folder, write_beside, write_bytes
 from tools.fileformat import ADD, PRODUCT_SHIFT, RAW, SATURATE, Packed
 from tools.fixedpoint import INT16_MAX, STATE_LIMIT, mantissa
 from tools.quantise import fixed, quantise, widest_point
@@ -337,8 +337,7 @@ def write_original(source, target):
     write_beside(target / "config.json", config.with_tolerances().save)
     for name in ("tokenizer.json", "tokenizer.bin"):
         if (pathlib.Path(source) / name).is_file():
-            data = (pathlib.Path(source) / name).read_bytes()
-            write_beside(target / name, lambda path: path.write_bytes(data))
+            write_bytes(target / name, (pathlib.Path(source) / name).read_bytes())
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ def parser(saved=None):
             kind = {"action": argparse.BooleanOptionalAction}
         sizes.add_argument(flag, default=argparse.SUPPRESS, help=f"default {default}", **kind)
     if saved:
-        p.set_defaults(**saved["options"])
+        # Runs of earlier versions saved sizes as well; those are the config's.
+        p.set_defaults(**{name: value for name, value in saved["options"].items() if name not in SIZES})
     return p
 
 
@@ -160,7 +161,6 @@ def first_model(options):
     check_texts(model.config, options.init)
     if options.tokenizer and (pathlib.Path(options.init) / "tokenizer.json").is_file():
         raise UserError(f"--tokenizer: the model in {options.init} has its own; leave the option out")
-    check_sizes(options, model.config, f"the model in {options.init}")
     return model
 
 
@@ -208,6 +208,8 @@ class Run:
         start = first_model(options) if options.init and not saved else None
         self.config = config = start.config if start is not None else Config.from_dict(saved["config"] if saved else {
             SIZES[option]: asked for option, asked in sizes_given(options).items()})
+        if saved or start is not None:
+            check_sizes(options, config, f"the run in {self.folder}" if saved else f"the model in {options.init}")
         self._read(config, saved)
         torch.manual_seed(options.seed)
         self.model = Decoder(config, options.dropout).to(group.device)
@@ -589,8 +591,6 @@ def main(argv=None):
     elif any((folder / name).exists() for name in ("resume", "resume.old", "model.safetensors")):
         raise UserError(f"{folder}: already holds a run; add --resume to go on with it, or choose another folder")
     check(options)
-    if saved:
-        check_sizes(options, Config.from_dict(saved["config"]), f"the run in {folder}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; --out is a folder")
     if options.threads:

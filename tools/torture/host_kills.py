@@ -85,10 +85,9 @@ class Trainer(Writer):
 
     def equal(self):
         there = files(self.folder)
-        if set(there) != set(self.whole):
-            return False
         wanted = ("config.json", "tokenizer.json", "model.safetensors", "resume/state.safetensors")
-        return all(there.get(name) == self.whole[name] for name in wanted) and not list(self.folder.glob("*.tmp"))
+        same = set(there) == set(self.whole) and all(there[name] == self.whole[name] for name in wanted)
+        return same and not list(self.folder.glob("*.tmp"))
 
 
 def writers(folder):
